@@ -363,10 +363,16 @@ def _install_unit(session: Session, *, every_engine: bool, yes: bool) -> None:
     address = context.settings.docker_host or session.environment.get("DOCKER_HOST", "")
     otherwise = "start the guard in a shell: spark-tui guard"
     unit = Unit(
-        UNIT_NAME, "Stops an engine before this machine runs out of unified memory", "guard --uninstall",
-        ("guard", *["--every-engine"] * every_engine), GUARD_SERVICE, (("DOCKER_HOST", address),) if address else (),
-        lingers=False, no_systemd=otherwise.capitalize(), no_manager=otherwise,
-    )  # fmt: skip
+        UNIT_NAME,
+        "Stops an engine before this machine runs out of unified memory",
+        "guard --uninstall",
+        ("guard", *["--every-engine"] * every_engine),
+        GUARD_SERVICE,
+        (("DOCKER_HOST", address),) if address else (),
+        lingers=False,
+        no_systemd=otherwise.capitalize(),
+        no_manager=otherwise,
+    )
     units, path = context.guarding.units, str(context.guarding.units.path(UNIT_NAME))
     _show_files(session, [(path, units.files(unit)[UNIT_NAME])], "Write, enable and start it?", yes=yes)
     units.install(unit)

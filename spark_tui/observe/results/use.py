@@ -85,8 +85,11 @@ class Results:
             rates = []
             with suppress(SparkError):  # unreadable results show on Bench
                 for run in (each.run for each in self.all()):
-                    found = [level.decode_rate.p50 for level in (run.levels if run is not None else ())
-                             if level.streams == 1 and level.decode_rate is not None]  # fmt: skip
+                    found = [
+                        level.decode_rate.p50
+                        for level in (run.levels if run is not None else ())
+                        if level.streams == 1 and level.decode_rate is not None
+                    ]
                     if run is None or not found or run.at >= (container.started_at or 0.0) or run.conditions.simulated:
                         continue
                     if same == (run.conditions.preset, run.conditions.image_id, run.conditions.flags):
@@ -101,9 +104,15 @@ class Results:
         return result
 
     def mark(
-        self, model: str, status: Status, *, quantization: str = "", runtime: str = "", platform: str = "",
+        self,
+        model: str,
+        status: Status,
+        *,
+        quantization: str = "",
+        runtime: str = "",
+        platform: str = "",
         reason: str = "",
-    ) -> Result:  # fmt: skip
+    ) -> Result:
         """Keeps a verdict without a measurement. Raises UsageError for a failure without a reason."""
         if status is Status.BENCHMARKED:
             raise UsageError("Benchmarked is what was measured.", "Measure it: spark-tui bench NAME")

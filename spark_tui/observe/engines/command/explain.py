@@ -78,10 +78,15 @@ def _from_container(session: Session, name: str) -> Explanation:
     async def work(context: Context) -> Explanation:
         container = await find_container(context, name, engines_only=False)
         return await explain_container(
-            container, context.docker, context.api, context.host, context.clock, context.checkpoints,
+            container,
+            context.docker,
+            context.api,
+            context.host,
+            context.clock,
+            context.checkpoints,
             context[Results].baseline(container),
             context.guarding.journal if context.ports.has("guarding") else None,
-        )  # fmt: skip
+        )
 
     return session.run(work)
 

@@ -39,9 +39,15 @@ GATHER_SECONDS: Final = 0.2
 @click.option("-t", "--timestamps", "stamps", is_flag=True, help="Docker's time before each line.")
 @click.option("--raw", is_flag=True, help="Keep colours and other control codes.")
 def logs(
-    session: Session, names: tuple[str, ...], follow: bool, tail: int | None, since: str, until: str, stamps: bool,
+    session: Session,
+    names: tuple[str, ...],
+    follow: bool,
+    tail: int | None,
+    since: str,
+    until: str,
+    stamps: bool,
     raw: bool,
-) -> None:  # fmt: skip
+) -> None:
     """Print a container's log, or those of several by time. Keys and tokens are always masked.
 
     Without NAME: the engine that runs, if it is the only one.

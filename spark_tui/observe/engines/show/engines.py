@@ -218,16 +218,24 @@ def docker_page(reason: str, copy_key: str, doctor_key: str) -> Page:
 def engine_table(views: Sequence[EngineView], now: float) -> Table:
     """One row per engine, for the command line."""
     columns = (
-        Column("NAME"), Column("STATE"), Column("PORT", right=True), Column("REACH", keep=1), Column("UP", right=True),
+        Column("NAME"),
+        Column("STATE"),
+        Column("PORT", right=True),
+        Column("REACH", keep=1),
+        Column("UP", right=True),
         Column("MODEL", least=12),
-    )  # fmt: skip
+    )
     rows = tuple(
         cells(
-            Cell(view.name, Tone.STRONG), engine_status(view).cell, str(view.port or "-"), exposure_cell(view),
-            _up(view.container, now), view.model or "-",
+            Cell(view.name, Tone.STRONG),
+            engine_status(view).cell,
+            str(view.port or "-"),
+            exposure_cell(view),
+            _up(view.container, now),
+            view.model or "-",
         )
         for view in views
-    )  # fmt: skip
+    )
     return Table(columns, rows)
 
 
@@ -255,16 +263,25 @@ class LiveCells(Struct, frozen=True):
 
 
 def home_table(
-    views: Sequence[EngineView], jobs: Sequence[JobView], empty: str = "", live: Mapping[str, LiveCells] | None = None,
-    boot: Mapping[str, BootStatus] | None = None, launches: Sequence[ClusterRecord] = (),
-) -> Table:  # fmt: skip
+    views: Sequence[EngineView],
+    jobs: Sequence[JobView],
+    empty: str = "",
+    live: Mapping[str, LiveCells] | None = None,
+    boot: Mapping[str, BootStatus] | None = None,
+    launches: Sequence[ClusterRecord] = (),
+) -> Table:
     """One row per engine, then one per launch that has no engine here: not yet, or on other nodes (`launches`). `boot`
     are those that start with the machine."""
     columns = (
-        Column("name", least=11), Column("state"), Column("rate", right=True, keep=4), Column("line", keep=3),
-        Column("running", right=True, keep=2), Column("port", right=True, keep=1), Column("reach", keep=0),
+        Column("name", least=11),
+        Column("state"),
+        Column("rate", right=True, keep=4),
+        Column("line", keep=3),
+        Column("running", right=True, keep=2),
+        Column("port", right=True, keep=1),
+        Column("reach", keep=0),
         *((Column("boot", keep=5),) if boot else ()),
-    )  # fmt: skip
+    )
     rows, names = [], [view.name for view in views]
     for view in views:
         status = engine_status(view, latest_job(jobs, view.name), launches)
@@ -403,9 +420,14 @@ def meminfo_object(info: MemInfo, engines: Reading[int]) -> Object:
 
 
 def status_object(
-    world: World, daemon: DaemonFacts | None, views: Sequence[EngineView], error: SparkError | None, now: float,
-    *, demo: bool,
-) -> Object:  # fmt: skip
+    world: World,
+    daemon: DaemonFacts | None,
+    views: Sequence[EngineView],
+    error: SparkError | None,
+    now: float,
+    *,
+    demo: bool,
+) -> Object:
     """The same as data."""
     found = {
         "demo": demo,

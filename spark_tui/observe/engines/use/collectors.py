@@ -150,9 +150,13 @@ class Collectors:
         self.on_gpu: Callable[[Reading[GpuReading]], None] | None = None
         self._gpu_asked: float | None = None
         self.daemon = Poller(
-            "Docker", self._ask_docker, lambda facts: store.update(docker=Ok(facts, clock.now())),
-            self._failed("docker"), clock=clock, interval=DAEMON_SECONDS,
-        )  # fmt: skip
+            "Docker",
+            self._ask_docker,
+            lambda facts: store.update(docker=Ok(facts, clock.now())),
+            self._failed("docker"),
+            clock=clock,
+            interval=DAEMON_SECONDS,
+        )
         self._host_poller = Poller(
             "the host", self._read_host, lambda _: None, self._failed("memory"), clock=clock, interval=refresh_seconds
         )
@@ -160,9 +164,13 @@ class Collectors:
             "the GPU driver", self._read_gpu, self._take_gpu, self._failed("gpu"), clock=clock, interval=GPU_SECONDS
         )
         self._vitals_poller = Poller(
-            "the machine", self._look, lambda found: store.update(vitals=Ok(found, clock.now())),
-            self._failed("vitals"), clock=clock, interval=VITALS_SECONDS,
-        )  # fmt: skip
+            "the machine",
+            self._look,
+            lambda found: store.update(vitals=Ok(found, clock.now())),
+            self._failed("vitals"),
+            clock=clock,
+            interval=VITALS_SECONDS,
+        )
 
     async def run(self) -> None:
         """Memory first, where it was not sampled before the first frame; the GPU's helper process starts while the rest

@@ -669,10 +669,13 @@ class EngineSupervisor:
 
                 taken = {port for name, port in ports.items() if name != view.name}
                 explanation = explain_view(
-                    view, now=self._ports.clock.now(), pool_gib=pool, taken_ports=taken,
+                    view,
+                    now=self._ports.clock.now(),
+                    pool_gib=pool,
+                    taken_ports=taken,
                     kernel_lines=watch.kernel_lines,
                     baseline=self.baseline(view.container) if view.samples and self.baseline is not None else None,
-                )  # fmt: skip
+                )
                 before = (view, explanation if before is None or before[1] != explanation else before[1])
             found[view.name] = before
         self._explained = found

@@ -98,9 +98,14 @@ def _latest(samples: Sequence[ServingSample], name: str) -> float | None:
 
 
 def explain_view(
-    view: EngineView, *, now: float, pool_gib: float | None = None, taken_ports: Collection[int] = (),
-    kernel_lines: tuple[str, ...] = (), baseline: Baseline | None = None,
-) -> Explanation:  # fmt: skip
+    view: EngineView,
+    *,
+    now: float,
+    pool_gib: float | None = None,
+    taken_ports: Collection[int] = (),
+    kernel_lines: tuple[str, ...] = (),
+    baseline: Baseline | None = None,
+) -> Explanation:
     """Everything that can be said about an engine under watch, now (epoch seconds). An engine that serves has no
     cause; nor has one that a person stopped. One that the memory guard stopped has that."""
     context = LogContext.of(

@@ -134,9 +134,13 @@ def fp4_verdict(
             summary += f"; some layers weight-only ({_kernel_names(weight_only)}), normal for mixed checkpoints"
         kernels = tuple(k for k in facts.kernels if k in native or k in weight_only)
         return replace(
-            named, verdict=Fp4.NATIVE, summary=summary, evidence=(*kernels, *warned), advice=note,
+            named,
+            verdict=Fp4.NATIVE,
+            summary=summary,
+            evidence=(*kernels, *warned),
+            advice=note,
             mixed=bool(weight_only),
-        )  # fmt: skip
+        )
     if not parts and not warned:
         return replace(named, summary=f"unknown kernel: {_kernel_names(fp4)}", evidence=fp4)
     parts, pins = parts or ("linear",), KernelSettings(argv, environment or {}, facts)
@@ -270,9 +274,11 @@ def _try_native(facts: EngineFacts, parts: tuple[str, ...]) -> Suggestion:
 
 
 _NATIVE_MOE: Final = (
-    ("FLASHINFER_CUTLASS", "flashinfer_cutlass"), ("VLLM_CUTLASS", "cutlass"), ("FLASHINFER_B12X", "flashinfer_b12x"),
+    ("FLASHINFER_CUTLASS", "flashinfer_cutlass"),
+    ("VLLM_CUTLASS", "cutlass"),
+    ("FLASHINFER_B12X", "flashinfer_b12x"),
     ("B12X", "b12x"),
-)  # fmt: skip
+)
 """MoE backends that run FP4 natively on GB10, in vLLM's list and as a setting; the best known first."""
 
 

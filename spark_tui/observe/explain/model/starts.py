@@ -232,8 +232,9 @@ def digest_for(reference: str, digests: Sequence[str]) -> str:
         return name.removeprefix("docker.io/").removeprefix("library/")
 
     asked = plain(reference.partition("@")[0])
-    same = (each for each in digests if asked.startswith((found := plain(each.partition("@")[0])) + ":")
-            or asked == found)  # fmt: skip
+    same = (
+        each for each in digests if asked.startswith((found := plain(each.partition("@")[0])) + ":") or asked == found
+    )
     return next(same, next(iter(digests), ""))
 
 

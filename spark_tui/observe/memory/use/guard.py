@@ -71,9 +71,14 @@ class Guard:
         """Each time another one, with these options."""
         guarding, loops = context.guarding, context.settings.stop_crash_loops
         return cls(
-            context.host, guarding.actuator, guarding.journal, context.clock, guard_policy(context),
-            end_loops=loops, **options,
-        )  # fmt: skip
+            context.host,
+            guarding.actuator,
+            guarding.journal,
+            context.clock,
+            guard_policy(context),
+            end_loops=loops,
+            **options,
+        )
 
     def __init__(
         self,
@@ -319,9 +324,10 @@ class GuardLauncher(Struct, eq=False):
         if self._ran:  # it never ends by itself while an engine of ours runs
             self._ran, self._asked_at = False, None
             self.supervisor.say(
-                "The memory guard was killed or has crashed. It is started again.", Severity.WARNING,
+                "The memory guard was killed or has crashed. It is started again.",
+                Severity.WARNING,
                 "Check the kernel log for an out-of-memory kill: journalctl -k",
-            )  # fmt: skip
+            )
         recently = self._asked_at is not None and now - self._asked_at < AGAIN_SECONDS
         if recently:
             return

@@ -183,8 +183,10 @@ class HistoryDb:
         row = (start.container, start.at, start.engine, start.preset, start.failed, body)
 
         def put(db: Connection) -> None:
-            db.execute("INSERT OR REPLACE INTO starts (container, at, engine, preset, failed, body) "
-                       "VALUES (?, ?, ?, ?, ?, ?)", row)  # fmt: skip
+            db.execute(
+                "INSERT OR REPLACE INTO starts (container, at, engine, preset, failed, body) VALUES (?, ?, ?, ?, ?, ?)",
+                row,
+            )
             self._most_starts = trim_starts(db, self._most_starts)
 
         self._put(Write(put))
@@ -199,8 +201,10 @@ class HistoryDb:
             raise HistoryOff(f"The {record.kind} record cannot be stored: {error}.", "") from error
 
         def put(db: Connection) -> None:
-            db.execute("INSERT OR REPLACE INTO records (kind, key, at, body) VALUES (?, ?, ?, ?)",
-                       (record.kind, record.key, record.at, body))  # fmt: skip
+            db.execute(
+                "INSERT OR REPLACE INTO records (kind, key, at, body) VALUES (?, ?, ?, ?)",
+                (record.kind, record.key, record.at, body),
+            )
             db.execute(
                 "DELETE FROM records WHERE kind = ? AND at < "
                 "(SELECT at FROM records WHERE kind = ? ORDER BY at DESC LIMIT 1 OFFSET ?)",
@@ -602,10 +606,17 @@ class HistoryFile:
             return error
         ours = (OSError, MemoryError, UnicodeEncodeError, sqlite3.InterfaceError, sqlite3.ProgrammingError)
         if isinstance(error, ours) or (getattr(error, "sqlite_errorcode", 0) & 0xFF) in (
-            sqlite3.SQLITE_FULL, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM,
-            sqlite3.SQLITE_IOERR, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_NOMEM,
-            sqlite3.SQLITE_PROTOCOL, sqlite3.SQLITE_INTERRUPT,
-        ):  # fmt: skip
+            sqlite3.SQLITE_FULL,
+            sqlite3.SQLITE_READONLY,
+            sqlite3.SQLITE_CANTOPEN,
+            sqlite3.SQLITE_PERM,
+            sqlite3.SQLITE_IOERR,
+            sqlite3.SQLITE_BUSY,
+            sqlite3.SQLITE_LOCKED,
+            sqlite3.SQLITE_NOMEM,
+            sqlite3.SQLITE_PROTOCOL,
+            sqlite3.SQLITE_INTERRUPT,
+        ):
             return self.unavailable(error)
         return Unreadable(clean_line(str(error)) or type(error).__name__)
 

@@ -110,11 +110,7 @@ def source_id(db: Connection, name: str) -> int:
 def merge(into: dict[int, Bucket], index: int, new: Bucket) -> None:
     """Adds a bucket to what is known of the same time."""
     old = into.get(index)
-    into[index] = (
-        new
-        if old is None
-        else (old[0] + new[0], min(old[1], new[1]), old[2] + new[2], max(old[3], new[3]))
-    )  # fmt: skip
+    into[index] = new if old is None else (old[0] + new[0], min(old[1], new[1]), old[2] + new[2], max(old[3], new[3]))
 
 
 def unpacked(
@@ -218,8 +214,9 @@ class SampleWriter:
         db.execute("DELETE FROM buckets WHERE step = ? AND start < ?", (FINE_STEP, before))
         db.execute("DELETE FROM buckets WHERE start < ?", (at - COARSE_SECONDS,))
         db.execute("DELETE FROM marks WHERE end < ?", (at - COARSE_SECONDS,))
-        db.execute("DELETE FROM marks WHERE id <= (SELECT id FROM marks ORDER BY id DESC LIMIT 1 OFFSET ?)",
-                   (_MOST_MARKS,))  # fmt: skip
+        db.execute(
+            "DELETE FROM marks WHERE id <= (SELECT id FROM marks ORDER BY id DESC LIMIT 1 OFFSET ?)", (_MOST_MARKS,)
+        )
         # Beyond its bound the file loses the oldest minutes, then the oldest ten seconds.
         goal = most_bytes if used_bytes(db) <= most_bytes else most_bytes * 0.9
         oldest = f"SELECT rowid FROM buckets ORDER BY step DESC, start LIMIT {_DROP_BLOCKS}"
@@ -266,9 +263,10 @@ def read_series(
     db.execute("BEGIN")
     try:
         steps = (
-            step for step in (COARSE_STEP, FINE_STEP)
+            step
+            for step in (COARSE_STEP, FINE_STEP)
             if db.execute(held, (step, since - BLOCK * step, until)).fetchone()
-        )  # fmt: skip
+        )
         finest = next(steps, 1)
         step = max(1, math.ceil((until - since) / buckets / finest)) * finest
         begin = math.floor(since / step) * step

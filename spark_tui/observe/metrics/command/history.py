@@ -122,8 +122,10 @@ def _measured(context: Context, starts: Sequence[StartRecord]) -> tuple[GoodStar
 async def _find(context: Context, name: str | None, *, failed: bool, good: bool, limit: int) -> tuple[StartRecord, ...]:
     """The latest starts; of one engine or preset where a name is given. Raises UsageError for an unknown name."""
     if good:
-        ready = (*await _starts(context, engine=name or "", ready=True, limit=5000),
-                 *(await _starts(context, preset=name, ready=True, limit=5000) if name else ()))  # fmt: skip
+        ready = (
+            *await _starts(context, engine=name or "", ready=True, limit=5000),
+            *(await _starts(context, preset=name, ready=True, limit=5000) if name else ()),
+        )
         found = {start.key: start for start in ready if start.good}
         return tuple(sorted(found.values(), key=lambda start: start.at, reverse=True)[:limit])
     if name is None:

@@ -64,9 +64,7 @@ _EXAMPLES = """\
 @click.option("-n", "--count", type=click.IntRange(1), metavar="N", help="Number of lines of --watch.")
 @click.option("--seconds", type=click.FloatRange(1, 60), metavar="S", help="Length of the measurement.  [5]")
 @click.option("--agents", is_flag=True, help="What agents' prompts cost, by client, since the start.")
-def metrics(
-    session: Session, name: str, watch: bool, count: int | None, seconds: float | None, agents: bool
-) -> None:  # fmt: skip
+def metrics(session: Session, name: str, watch: bool, count: int | None, seconds: float | None, agents: bool) -> None:
     """Show how fast an engine serves, by its own counters.
 
     Without NAME: the engine that runs, if it is the only one. Quantiles come from histograms: beside each stands

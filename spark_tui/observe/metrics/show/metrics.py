@@ -640,10 +640,13 @@ def clients_page(clients: Sequence[ClientCosts], *, engines: bool = False, cachi
     if not clients:
         return ()
     columns = (
-        Column("client", least=8), *([Column("engine", least=6)] if engines else []), Column("asked", right=True),
-        Column("prompt", right=True, keep=2), Column("cached", right=True, keep=3),
+        Column("client", least=8),
+        *([Column("engine", least=6)] if engines else []),
+        Column("asked", right=True),
+        Column("prompt", right=True, keep=2),
+        Column("cached", right=True, keep=3),
         Column("first token", right=True, keep=1),
-    )  # fmt: skip
+    )
     rows = tuple(
         cells(
             Cell(each.client, Tone.STRONG),

@@ -123,8 +123,11 @@ class History:
         why."""
         if self._loaded:
             return
-        found = [start for ready in (False, True)
-                 for start in value_of(await self._db.starts(ready=ready, limit=KNOWN_STARTS)) or ()]  # fmt: skip
+        found = [
+            start
+            for ready in (False, True)
+            for start in value_of(await self._db.starts(ready=ready, limit=KNOWN_STARTS)) or ()
+        ]
         self._starts = {start.key: start for start in sorted(found, key=lambda start: start.at)}
         self._loaded = True
 

@@ -315,10 +315,20 @@ def references() -> tuple[Reference, ...]:
             decode, prefill = map(_number, text.split())
             found.append(
                 Reference(
-                    model, quantization, "vllm", "djangodevreng", date, version, streams, decode, prefill, 1024, 1024,
+                    model,
+                    quantization,
+                    "vllm",
+                    "djangodevreng",
+                    date,
+                    version,
+                    streams,
+                    decode,
+                    prefill,
+                    1024,
+                    1024,
                     conditions=conditions,
                 )
-            )  # fmt: skip
+            )
     for line in _FIGURES.strip().splitlines():
         parts = [part.strip() for part in line.split("|")]
         model, quantization, runtime, version, times, rate_texts, lengths, source, date, *more = parts
@@ -327,10 +337,21 @@ def references() -> tuple[Reference, ...]:
         prompt, answer = (None if text == "-" else int(text) for text in lengths.split())
         found.append(
             Reference(
-                model, quantization, runtime, source, date, version.removeprefix("-"), streams, decode, prefill, prompt,
-                answer, machines=machines, conditions=more[0] if more else "",
+                model,
+                quantization,
+                runtime,
+                source,
+                date,
+                version.removeprefix("-"),
+                streams,
+                decode,
+                prefill,
+                prompt,
+                answer,
+                machines=machines,
+                conditions=more[0] if more else "",
             )
-        )  # fmt: skip
+        )
     return tuple(found)
 
 
@@ -459,20 +480,22 @@ def condition_differences(one: Conditions, two: Conditions) -> tuple[Difference,
         " ".join(sorted(set(after.environment) - set(before.environment))) for before, after in ((one, two), (two, one))
     )
     return tuple(
-        _differing([
-            ("model", one.model, two.model),
-            (
-                "quantization",
-                quantization_words(one.model, one.quantization),
-                quantization_words(two.model, two.quantization),
-            ),
-            *((what, getattr(one, name), getattr(two, name)) for what, name in _COMPARED),
-            ("nodes", ", ".join(one.nodes), ", ".join(two.nodes)),
-            ("rails", ", ".join(one.rails), ", ".join(two.rails)),
-            *((name, first.get(name), second.get(name)) for name in sorted({*first, *second})),
-            ("variables", gone, added),
-        ])
-    )  # fmt: skip
+        _differing(
+            [
+                ("model", one.model, two.model),
+                (
+                    "quantization",
+                    quantization_words(one.model, one.quantization),
+                    quantization_words(two.model, two.quantization),
+                ),
+                *((what, getattr(one, name), getattr(two, name)) for what, name in _COMPARED),
+                ("nodes", ", ".join(one.nodes), ", ".join(two.nodes)),
+                ("rails", ", ".join(one.rails), ", ".join(two.rails)),
+                *((name, first.get(name), second.get(name)) for name in sorted({*first, *second})),
+                ("variables", gone, added),
+            ]
+        )
+    )
 
 
 def _differing(pairs: Sequence[tuple[str, object, object]]) -> list[Difference]:

@@ -276,8 +276,10 @@ def check_plan(plan: BenchPlan) -> None:
         raise PlanError(
             f"That would be {human_count(plan.total_requests)} requests.",
             "Take fewer levels, passes or rounds.",
-            "concurrency", "passes", "rounds",
-        )  # fmt: skip
+            "concurrency",
+            "passes",
+            "rounds",
+        )
 
 
 def check_context(plan: BenchPlan, context: int | None) -> None:

@@ -492,9 +492,10 @@ def _stream_seconds(plan: BenchPlan, levels: Sequence[Level]) -> float | None:
         level, ttft, tpot = min(
             known,
             key=lambda each: (
-                abs(math.log2(each[0].streams / segment.streams)), abs(each[0].input_tokens - segment.input_tokens)
+                abs(math.log2(each[0].streams / segment.streams)),
+                abs(each[0].input_tokens - segment.input_tokens),
             ),
-        )  # fmt: skip
+        )
         more = max(1.0, segment.streams / level.streams)  # beyond the known levels prefill queues, steps grow slowly
         prefill = ttft.p50 * more * segment.input_tokens / level.input_tokens
         return prefill + tpot.p50 * math.sqrt(more) * (segment.output_tokens - 1)

@@ -92,21 +92,27 @@ SGLANG: Final[r.Table] = r.table(
     ("sglang", r.found("sglang is using nccl==", lambda m, known: (r.wait(Topic.NCCL_WAIT, m.string, known),))),
     ("Load", r.when("Load weight begin", r.Signal.OWN_READY_LINE, r.EnterPhase(P.WEIGHTS))),
     ("Load", r.found("Load weight end", loaded)),
-    ("KV", r.found(
-        rf"KV Cache is allocated.*?#tokens: (\d{{1,15}})(?:, KV size: {NUMBER} GB|"
-        rf", K size: {NUMBER} GB, V size: {NUMBER} GB)?",
-        kv_size,
-    )),
+    (
+        "KV",
+        r.found(
+            rf"KV Cache is allocated.*?#tokens: (\d{{1,15}})(?:, KV size: {NUMBER} GB|"
+            rf", K size: {NUMBER} GB, V size: {NUMBER} GB)?",
+            kv_size,
+        ),
+    ),
     ("Prefill Decode", r.when(("Prefill transfer failed for", "Decode transfer failed for"), r.Signal.ANSWERS)),
-    ("Allocating", r.found(  # HiCache's, in the machine's memory
-        r"Allocating .{1,20} host memory for hierarchical KV cache", lambda *_: (r.EnterPhase(P.KV_CACHE),)
-    )),
+    (
+        "Allocating",
+        r.found(  # HiCache's, in the machine's memory
+            r"Allocating .{1,20} host memory for hierarchical KV cache", lambda *_: (r.EnterPhase(P.KV_CACHE),)
+        ),
+    ),
     ("Capture", capture),
     ("max_total_num_tokens=", r.found(r"max_total_num_tokens=(\d{1,12}),", totals)),
     ("The", r.when("The server is fired up and ready to roll", r.Signal.READY)),
     ("SIGTERM Gracefully", r.when(("SIGTERM received", "Gracefully exiting"), r.Signal.STOPPED)),
     ("Received", r.when("Received sigquit from a child proces", r.Broken.CHILD_DIED)),
-)  # fmt: skip
+)
 
 
 # --- trtllm ----------------------------------------------------------------------------------------------
@@ -147,17 +153,20 @@ TRTLLM: Final[r.Table] = r.table(
     ("iter", r.when("iter = ", r.Signal.ANSWERS)),
     ("Creating Run", r.when(_GRAPHS, r.EnterPhase(P.CAPTURE))),
     ("Run", r.when("Run autotuning warmup", r.EnterPhase(P.AUTOTUNE))),
-    ("Started", lambda message, known: (  # uvicorn begins when the model is loaded
-        (r.EnterPhase(P.SERVER),)
-        if message.startswith("Started server process") and known.phase in (P.CAPTURE, P.AUTOTUNE)
-        else ()
-    )),
+    (
+        "Started",
+        lambda message, known: (  # uvicorn begins when the model is loaded
+            (r.EnterPhase(P.SERVER),)
+            if message.startswith("Started server process") and known.phase in (P.CAPTURE, P.AUTOTUNE)
+            else ()
+        ),
+    ),
     # under Triton: the C++ runtime's first lines, the table of loaded models, and a refused request
     ("Encountered", r.when("Encountered an error when fetching new request", r.Signal.ANSWERS)),
     ("MPI Engine", r.when(("MPI size: ", "Engine version "), r.EnterPhase(P.ENGINE_INIT))),
     ("loading:", r.when(("loading: tensorrt_llm", "loading: tensorrtllm"), r.EnterPhase(P.ENGINE_INIT))),
     ("|", r.found(r"\| tensorrt_llm +\| \d{1,4} +\| READY", lambda *_: (r.Signal.READY,))),
-)  # fmt: skip
+)
 
 
 # --- llama cpp -------------------------------------------------------------------------------------------
@@ -251,41 +260,57 @@ def info(match: re.Match[str], known: r.RuleContext) -> Iterator[r.Fact]:
 
 
 LLAMA_CPP: Final[r.Table] = r.table(
-    ("build: build_info: common_params_print_info:", r.found(
-        r"(?:build(?:_info)?: |common_params_print_info: build )b?(\d{1,6})", build
-    )),
+    (
+        "build: build_info: common_params_print_info:",
+        r.found(r"(?:build(?:_info)?: |common_params_print_info: build )b?(\d{1,6})", build),
+    ),
     ("main: srv", program),
-    ("slot", r.found(
-        r"slot +(?:launch_slot_|print_timing|update_slots|get_availabl|release|process_\w+|prompt_\w+|"
-        r"create_check\w*): ",
-        lambda _m, _known: (r.Signal.ANSWERS,),
-    )),
+    (
+        "slot",
+        r.found(
+            r"slot +(?:launch_slot_|print_timing|update_slots|get_availabl|release|process_\w+|prompt_\w+|"
+            r"create_check\w*): ",
+            lambda _m, _known: (r.Signal.ANSWERS,),
+        ),
+    ),
     ("llama", r.when("llama server listening at http", r.Signal.READY)),
     ("Received", r.when("Received second interrupt, terminating", r.Signal.STOPPED)),
-    ("prompt eval llama_perf_context_print: llama_print_timings: common_perf_print:", r.found(
-        r"(?:\w{1,40}: +)?(?:prompt )?eval time += +[\d.]{1,14} ms / +\d{1,9} (?:tokens|runs)",
-        lambda _m, _known: (r.Signal.ANSWERS,),
-    )),
-    ("INFO [ model all", r.found(  # the server of 2024: `INFO [  main] model loaded | tid=`, or as JSON
-        r"(?:INFO \[ *\w{1,30}\] )?(model loaded|all slots are idle|slot is processing task|print_timings|kv cache rm|"
-        r"request)(?: \| tid=.{1,40} timestamp=|$)", old_server,
-    )),
-    ("slot", r.found(
-        r"slot print_timing: .{0,60}draft acceptance(?: rate)? = ", lambda m, _known: (r.Interval(m.string),)
-    )),
-    ("ggml_cuda_init: warning:", r.keeps(
-        Topic.NO_DRIVER, "ggml_cuda_init: failed to initialize CUDA|warning: no usable GPU found"
-    )),
+    (
+        "prompt eval llama_perf_context_print: llama_print_timings: common_perf_print:",
+        r.found(
+            r"(?:\w{1,40}: +)?(?:prompt )?eval time += +[\d.]{1,14} ms / +\d{1,9} (?:tokens|runs)",
+            lambda _m, _known: (r.Signal.ANSWERS,),
+        ),
+    ),
+    (
+        "INFO [ model all",
+        r.found(  # the server of 2024: `INFO [  main] model loaded | tid=`, or as JSON
+            r"(?:INFO \[ *\w{1,30}\] )?"
+            r"(model loaded|all slots are idle|slot is processing task|print_timings|kv cache rm|request)"
+            r"(?: \| tid=.{1,40} timestamp=|$)",
+            old_server,
+        ),
+    ),
+    (
+        "slot",
+        r.found(r"slot print_timing: .{0,60}draft acceptance(?: rate)? = ", lambda m, _known: (r.Interval(m.string),)),
+    ),
+    (
+        "ggml_cuda_init: warning:",
+        r.keeps(Topic.NO_DRIVER, "ggml_cuda_init: failed to initialize CUDA|warning: no usable GPU found"),
+    ),
     ("load_tensors:", tensors),
     ("llama_context:", context),
-    ("llama_kv_cache: llama_kv_cache_unified:", r.found(
-        rf"llama_kv_cache\w{{0,20}}: size = +{NUMBER} MiB \( *(\d{{1,12}}) cells", cache
-    )),
-    ("cmn common_init_from_params:", lambda message, _known: (
-        (r.EnterPhase(P.ENGINE_READY),) if "warming up the model" in message[:80] else ()
-    )),
+    (
+        "llama_kv_cache: llama_kv_cache_unified:",
+        r.found(rf"llama_kv_cache\w{{0,20}}: size = +{NUMBER} MiB \( *(\d{{1,12}}) cells", cache),
+    ),
+    (
+        "cmn common_init_from_params:",
+        lambda message, _known: (r.EnterPhase(P.ENGINE_READY),) if "warming up the model" in message[:80] else (),
+    ),
     ("print_info:", r.found(r"print_info: (arch|file type|file size|general\.name) += (.{1,120})", info)),
-)  # fmt: skip
+)
 
 
 def _by_go(pattern: str, facts: Callable[[re.Match[str]], Iterable[r.Fact]]) -> r.Rule:
@@ -317,46 +342,71 @@ def ollama_memory(match: re.Match[str]) -> Iterator[r.Fact]:
 
 OLLAMA: Final[r.Table] = r.table(
     ("server", _by_go(r"server config env=", lambda _m: (r.NewStart("ollama"), r.EnterPhase(P.CONFIG)))),
-    ("Listening", _by_go(
-        r"Listening on (\S{1,100}) \(version ([\w.\-+]{1,60})\)",
-        lambda m: (
-            r.NewStart("ollama", first=False),
-            r.learn(version=m[2], url=f"http://{m[1]}"),
-            r.EnterPhase(P.SERVER),
-            r.Signal.READY,
+    (
+        "Listening",
+        _by_go(
+            r"Listening on (\S{1,100}) \(version ([\w.\-+]{1,60})\)",
+            lambda m: (
+                r.NewStart("ollama", first=False),
+                r.learn(version=m[2], url=f"http://{m[1]}"),
+                r.EnterPhase(P.SERVER),
+                r.Signal.READY,
+            ),
         ),
-    )),
+    ),
     ("model kv", _by_go(rf'(model weights|kv cache) .*?size="{NUMBER} (MiB|GiB)"', ollama_memory)),
-    ("error Load NewLlamaServer post do llama llama-server model runner", r.found(
-        "error (?:loading llama server|starting (?:the external )?llama runner)|Load failed|NewLlamaServer failed|"
-        "post predict|llama runner (?:terminated|exited|process|stopped with error)|"
-        "do load request|llama-server terminated|model request too large|model load(?:ing)? failed|runner "
-        "(?:crashed|exited|terminated)",
-        runner_ended,
-    )),
-    ("Error:", r.found(
-        r"Error: (?:[45]\d\d [A-Z][\w ]{2,30}: )?(?:llama runner |llama-server |failed to start a llama runner|"
-        r"model runner has unexpectedly|error loading model |POST predict: |do load request: |"
-        r"an error was encountered while running the model)", client,
-    )),
+    (
+        "error Load NewLlamaServer post do llama llama-server model runner",
+        r.found(
+            "error (?:loading llama server|starting (?:the external )?llama runner)|Load failed|NewLlamaServer failed|"
+            "post predict|llama runner (?:terminated|exited|process|stopped with error)|"
+            "do load request|llama-server terminated|model request too large|model load(?:ing)? failed|runner "
+            "(?:crashed|exited|terminated)",
+            runner_ended,
+        ),
+    ),
+    (
+        "Error:",
+        r.found(
+            r"Error: (?:[45]\d\d [A-Z][\w ]{2,30}: )?(?:llama runner |llama-server |failed to start a llama runner|"
+            r"model runner has unexpectedly|error loading model |POST predict: |do load request: |"
+            r"an error was encountered while running the model)",
+            client,
+        ),
+    ),
     ("warning: no", r.found("warning: gpu support may not be|no compatible GPUs were discovered", ollama_says)),
-    ("inference", _by_go(
-        r"inference compute.{0,40}library=cpu",
-        lambda m: (r.KeepEvidence(LogEvidence(Topic.NO_DRIVER, r.shown(m.string))),),
-    )),
-    ("input INFO", r.found(  # of llama.cpp's server inside it, up to 0.3
-        r"(?:INFO \[ {0,20}update_slots\] )?input truncated \| n_ctx=",
-        lambda m, _known: (r.Signal.ANSWERS, r.KeepEvidence(LogEvidence(Topic.TRUNCATED, r.shown(m.string)))),
-    )),
-    ("truncating", _by_go(
-        "truncating input (?:prompt|messages)",
-        lambda m: (r.Signal.ANSWERS, r.KeepEvidence(LogEvidence(Topic.TRUNCATED, r.shown(m.string)))),
-    )),
-    ("gpu invalid chat", _by_go(
-        "gpu VRAM usage didn't recover|invalid option provided|chat prompt error", lambda _m: (r.Signal.ANSWERS,)
-    )),
-    ("llama llama-server", _by_go(
-        rf"llama(?: runner|-server) started in {NUMBER} seconds",
-        lambda m: (r.Signal.ANSWERS, r.Warm(number(m[1]))),
-    )),
-)  # fmt: skip
+    (
+        "inference",
+        _by_go(
+            r"inference compute.{0,40}library=cpu",
+            lambda m: (r.KeepEvidence(LogEvidence(Topic.NO_DRIVER, r.shown(m.string))),),
+        ),
+    ),
+    (
+        "input INFO",
+        r.found(  # of llama.cpp's server inside it, up to 0.3
+            r"(?:INFO \[ {0,20}update_slots\] )?input truncated \| n_ctx=",
+            lambda m, _known: (r.Signal.ANSWERS, r.KeepEvidence(LogEvidence(Topic.TRUNCATED, r.shown(m.string)))),
+        ),
+    ),
+    (
+        "truncating",
+        _by_go(
+            "truncating input (?:prompt|messages)",
+            lambda m: (r.Signal.ANSWERS, r.KeepEvidence(LogEvidence(Topic.TRUNCATED, r.shown(m.string)))),
+        ),
+    ),
+    (
+        "gpu invalid chat",
+        _by_go(
+            "gpu VRAM usage didn't recover|invalid option provided|chat prompt error", lambda _m: (r.Signal.ANSWERS,)
+        ),
+    ),
+    (
+        "llama llama-server",
+        _by_go(
+            rf"llama(?: runner|-server) started in {NUMBER} seconds",
+            lambda m: (r.Signal.ANSWERS, r.Warm(number(m[1]))),
+        ),
+    ),
+)

@@ -181,9 +181,23 @@ class Broken(StrEnum):
 
 
 Fact: TypeAlias = (
-    EnterPhase | FinishPhase | Report | DescribePhase | SilentPhase | SkipPhase | Downloading | Compiled
-    | UpdateFacts | KeepEvidence | StartSettings | NewStart | Interval | Warm | Signal | Broken
-)  # fmt: skip
+    EnterPhase
+    | FinishPhase
+    | Report
+    | DescribePhase
+    | SilentPhase
+    | SkipPhase
+    | Downloading
+    | Compiled
+    | UpdateFacts
+    | KeepEvidence
+    | StartSettings
+    | NewStart
+    | Interval
+    | Warm
+    | Signal
+    | Broken
+)
 Rule: TypeAlias = Callable[[str, RuleContext], Iterable[Fact]]
 """Called with the message without leading `[tags]`, and what is known."""
 Table: TypeAlias = dict[str, tuple[Rule, ...]]

@@ -450,35 +450,49 @@ VLLM: Final[r.Table] = r.table(
     # kernels
     ("Using", using),
     ("Selected", r.found(r"Selected (\w{3,80}) for (\w{3,80})", selected)),
-    ("Selected Valid Detected", r.found(  # the launcher of NVIDIA's NIM images
-        r"(?:Selected|Valid) profile: |Detected \d+ compatible profile", lambda *_: (r.EnterPhase(P.CONFIG),)
-    )),
+    (
+        "Selected Valid Detected",
+        r.found(  # the launcher of NVIDIA's NIM images
+            r"(?:Selected|Valid) profile: |Detected \d+ compatible profile", lambda *_: (r.EnterPhase(P.CONFIG),)
+        ),
+    ),
     ("Reducing", r.when("Reducing Torch parallelism from", r.EnterPhase(P.ENGINE_INIT))),
     # `Your GPU does not have native support for FP4 ...`: a Marlin kernel was chosen, no more than that
     ("Your Falling", r.keeps(Topic.WEIGHT_ONLY, ".*native support for FP4|Falling back to Marlin FP4")),
     # `NVFP4 linear falling back to the slow and unoptimized emulation backend ...`
     ("NVFP4 VLLM_BATCH_INVARIANT", r.keeps(Topic.EMULATION, "(?!.*CUTLASS backend).*emulation")),
     # a requested backend is missing: `--linear-backend=X was requested, but no ...`
-    ("Requested No " + " ".join(f"--linear-backend={backend}" for backend in _BACKENDS), r.keeps(
-        Topic.BACKEND_REFUSED,
-        "Requested FlashInfer backend for NvFp4|No Mxfp4 MoE backend supports|No native MXFP8 MoE backend"
-        "|.*was requested, but no",
-    )),
+    (
+        "Requested No " + " ".join(f"--linear-backend={backend}" for backend in _BACKENDS),
+        r.keeps(
+            Topic.BACKEND_REFUSED,
+            "Requested FlashInfer backend for NvFp4|No Mxfp4 MoE backend supports|No native MXFP8 MoE backend"
+            "|.*was requested, but no",
+        ),
+    ),
     # `Detected ModelOpt NVFP4 checkpoint (quant_algo=W4A16_NVFP4).`: gone since 0.31
     ("Detected", r.keeps(Topic.CHECKPOINT, "Detected ModelOpt .{0,42}checkpoint")),
     # weights
     ("Starting", r.when("Starting to load model", r.EnterPhase(P.WEIGHTS))),
     ("Loading", r.when("Loading model from scratch", r.EnterPhase(P.WEIGHTS))),
-    ("Time", r.found(
-        rf"Time spent downloading weights.*?: {NUMBER} seconds",  # the log is silent while weights download
-        lambda m, _known: (r.EnterPhase(P.WEIGHTS), r.SilentPhase(P.DOWNLOAD, number(m[1]), P.WEIGHTS)),
-    )),
-    ("Filesystem", r.found(
-        rf".*?Checkpoint size: {NUMBER} GiB",
-        lambda m, known: ()
-        if known.facts.checkpoint_gib is not None
-        else (r.EnterPhase(P.WEIGHTS), r.learn(checkpoint_gib=number(m[1]))),
-    )),
+    (
+        "Time",
+        r.found(
+            rf"Time spent downloading weights.*?: {NUMBER} seconds",  # the log is silent while weights download
+            lambda m, _known: (r.EnterPhase(P.WEIGHTS), r.SilentPhase(P.DOWNLOAD, number(m[1]), P.WEIGHTS)),
+        ),
+    ),
+    (
+        "Filesystem",
+        r.found(
+            rf".*?Checkpoint size: {NUMBER} GiB",
+            lambda m, known: (
+                ()
+                if known.facts.checkpoint_gib is not None
+                else (r.EnterPhase(P.WEIGHTS), r.learn(checkpoint_gib=number(m[1])))
+            ),
+        ),
+    ),
     ("Model", loaded),
     # compile
     ("Starting", r.when("Starting torch.compile", r.EnterPhase(P.COMPILE))),
@@ -496,25 +510,39 @@ VLLM: Final[r.Table] = r.table(
     # memory: the KV cache, measured or given
     ("Available", r.found(rf"Available KV cache memory.*?{NUMBER} GiB", lambda m, k: kv_memory(m[1], m.string, k))),
     ("Initial", r.found(_KV_GIVEN, lambda m, known: kv_memory(m[1], m.string, known))),
-    ("Explicitly", r.found(
-        rf"Explicitly set \({NUMBER}/", lambda m, _known: (r.EnterPhase(P.KV_CACHE), r.learn(kv_gib=number(m[1])))
-    )),
+    (
+        "Explicitly",
+        r.found(
+            rf"Explicitly set \({NUMBER}/", lambda m, _known: (r.EnterPhase(P.KV_CACHE), r.learn(kv_gib=number(m[1])))
+        ),
+    ),
     ("GPU CPU XPU Maximum", kv_size),
-    ("Auto-fit", r.found(
-        r"Auto-fit max_model_len: .{1,60}? to (\d{1,12}) to fit", lambda m, _known: (r.learn(max_model_len=int(m[1])),)
-    )),
+    (
+        "Auto-fit",
+        r.found(
+            r"Auto-fit max_model_len: .{1,60}? to (\d{1,12}) to fit",
+            lambda m, _known: (r.learn(max_model_len=int(m[1])),),
+        ),
+    ),
     ("Free", free),
-    ("Applying", r.found(
-        rf"Applying persisted startup plan.*?kv_cache_memory_bytes=\d{{1,16}} \({NUMBER} GiB\)",
-        lambda m, known: (r.learn(kv_gib=number(m[1])), *r.keep(Topic.MEMORY, m.string, known)),
-    )),
+    (
+        "Applying",
+        r.found(
+            rf"Applying persisted startup plan.*?kv_cache_memory_bytes=\d{{1,16}} \({NUMBER} GiB\)",
+            lambda m, known: (r.learn(kv_gib=number(m[1])), *r.keep(Topic.MEMORY, m.string, known)),
+        ),
+    ),
     ("Add", r.when("Add ", r.EnterPhase(P.KV_CACHE))),
-    ("Add Padding", r.found(
-        rf"(?:Add \d{{1,6}} padding layers, may waste at most|Padding mamba page size by) {NUMBER}%", padding
-    )),
-    ("Setting", r.found(
-        r"Setting attention block size to (\d{1,7}) tokens", lambda m, _known: (r.learn(attention_block=int(m[1])),)
-    )),
+    (
+        "Add Padding",
+        r.found(rf"(?:Add \d{{1,6}} padding layers, may waste at most|Padding mamba page size by) {NUMBER}%", padding),
+    ),
+    (
+        "Setting",
+        r.found(
+            r"Setting attention block size to (\d{1,7}) tokens", lambda m, _known: (r.learn(attention_block=int(m[1])),)
+        ),
+    ),
     # memory: CUDA graphs
     ("Profiling", r.when("Profiling CUDA graph memory", r.EnterPhase(P.KV_CACHE))),
     ("Estimated", r.found(rf"Estimated CUDA graph memory.*?{NUMBER} GiB", estimated)),
@@ -523,66 +551,102 @@ VLLM: Final[r.Table] = r.table(
     ("CUDA", r.found("CUDA graphs are not supported", lambda m, known: overridden(m.string, known))),
     ("Dynamic Pooling Cudagraph", overridden),
     (" ".join(f"CUDAGraphMode.{mode}" for mode in _MODES), graph_mode),
-    ("No", r.found(
-        r"No available shared memory broadcast block found in (\d{1,5}) second",
-        lambda m, known: (r.wait(Topic.WORKER_WAIT, m.string, known, float(m[1]), more=True),),
-    )),
-    ("Waiting", r.found(
-        r"Waiting for creating a placement group of specs for (\d{1,6}) second",
-        lambda m, known: (r.wait(Topic.RAY_WAIT, m.string, known, float(m[1])),),
-    )),
-    ("Error: (autoscaler", r.found(
-        r"(?:\(autoscaler [^()]{1,80}\) )?Error: No available node types can fulfill resource request",
-        lambda m, known: (r.EnterPhase(P.ENGINE_INIT), r.wait(Topic.RAY_WAIT, m.string, known)),
-    )),
-    ("Waiting", r.when("Waiting for init", r.EnterPhase(P.ENGINE_INIT))),  # message from the front end
-    ("Waiting", r.found(
-        "Waiting for READY message from DP Coordinator",  # every ten seconds
-        lambda m, known: (r.wait(Topic.DP_WAIT, m.string, known, 10.0, more=True),),
-    )),
-    ("Waiting", r.found(  # the API server's, every ten seconds: the ranks have not met, or NCCL has not joined them
-        r"Waiting for \d+ local, \d+ remote core engine proc",
-        lambda _m, known: tuple(r.wait(each.topic, each.text, known) for each in known.facts.waits
-                                if each.topic in (Topic.GROUP_WAIT, Topic.NCCL_WAIT)),
-    )),
-    # a rank joins the others over Gloo or NCCL, and is silent until all are there
-    (" ".join(f"world_size={ranks}" for ranks in range(2, 17)), r.found(
-        r"world_size=\d+ rank=\d+ .{0,40}distributed_init_method=tcp://",
-        lambda m, known: (
-            *(() if known.phase is P.ENGINE_INIT else (r.EnterPhase(P.ENGINE_INIT),)),
-            r.wait(Topic.GROUP_WAIT, m.string, known),
+    (
+        "No",
+        r.found(
+            r"No available shared memory broadcast block found in (\d{1,5}) second",
+            lambda m, known: (r.wait(Topic.WORKER_WAIT, m.string, known, float(m[1]), more=True),),
         ),
-    )),
-    ("Capping Truncating No", r.keeps(
-        Topic.GRAPH_SIZES,
-        "Capping cudagraph capture sizes|No valid cudagraph capture sizes|Truncating max_cudagraph_capture",
-    )),
+    ),
+    (
+        "Waiting",
+        r.found(
+            r"Waiting for creating a placement group of specs for (\d{1,6}) second",
+            lambda m, known: (r.wait(Topic.RAY_WAIT, m.string, known, float(m[1])),),
+        ),
+    ),
+    (
+        "Error: (autoscaler",
+        r.found(
+            r"(?:\(autoscaler [^()]{1,80}\) )?Error: No available node types can fulfill resource request",
+            lambda m, known: (r.EnterPhase(P.ENGINE_INIT), r.wait(Topic.RAY_WAIT, m.string, known)),
+        ),
+    ),
+    ("Waiting", r.when("Waiting for init", r.EnterPhase(P.ENGINE_INIT))),  # message from the front end
+    (
+        "Waiting",
+        r.found(
+            "Waiting for READY message from DP Coordinator",  # every ten seconds
+            lambda m, known: (r.wait(Topic.DP_WAIT, m.string, known, 10.0, more=True),),
+        ),
+    ),
+    (
+        "Waiting",
+        r.found(  # the API server's, every ten seconds: the ranks have not met, or NCCL has not joined them
+            r"Waiting for \d+ local, \d+ remote core engine proc",
+            lambda _m, known: tuple(
+                r.wait(each.topic, each.text, known)
+                for each in known.facts.waits
+                if each.topic in (Topic.GROUP_WAIT, Topic.NCCL_WAIT)
+            ),
+        ),
+    ),
+    # a rank joins the others over Gloo or NCCL, and is silent until all are there
+    (
+        " ".join(f"world_size={ranks}" for ranks in range(2, 17)),
+        r.found(
+            r"world_size=\d+ rank=\d+ .{0,40}distributed_init_method=tcp://",
+            lambda m, known: (
+                *(() if known.phase is P.ENGINE_INIT else (r.EnterPhase(P.ENGINE_INIT),)),
+                r.wait(Topic.GROUP_WAIT, m.string, known),
+            ),
+        ),
+    ),
+    (
+        "Capping Truncating No",
+        r.keeps(
+            Topic.GRAPH_SIZES,
+            "Capping cudagraph capture sizes|No valid cudagraph capture sizes|Truncating max_cudagraph_capture",
+        ),
+    ),
     ("Skipping", skipping),
     ("Graph", captured),
     # engine, server
     ("init", engine_up),
     ("Starting", r.found(r"Starting vLLM (?:API )?server .*?on (\S+)$", lambda m, _known: listens(m[1]))),
-    ("starting", r.found(  # the Rust front end
-        r"starting OpenAI server bind_address=(\S{1,100})",
-        lambda m, _known: (r.Signal.OWN_READY_LINE, *listens(f"http://{m[1]}")),
-    )),
+    (
+        "starting",
+        r.found(  # the Rust front end
+            r"starting OpenAI server bind_address=(\S{1,100})",
+            lambda m, _known: (r.Signal.OWN_READY_LINE, *listens(f"http://{m[1]}")),
+        ),
+    ),
     ("Launching", r.when("Launching Rust frontend", r.Signal.OWN_READY_LINE)),  # long before: uvicorn will not be heard
-    ("Supported", lambda message, known: (  # the first that the API server says once the engine core is up
-        (r.EnterPhase(P.SERVER),)
-        if message.startswith("Supported tasks: ") and known.facts.kv_tokens is not None
-        else ()
-    )),
+    (
+        "Supported",
+        lambda message, known: (  # the first that the API server says once the engine core is up
+            (r.EnterPhase(P.SERVER),)
+            if message.startswith("Supported tasks: ") and known.facts.kv_tokens is not None
+            else ()
+        ),
+    ),
     ("OpenAI", r.when("OpenAI server is ready to accept requests", r.Signal.READY)),
     ("Server", r.when("Server is ready to accept requests", r.Signal.READY)),  # gRPC
     ("Engine Avg #", statistics),
-    ("Sequence", r.found(  # up to 0.9
-        r"Sequence group \S{1,60} is preempted by", lambda m, _known: (r.Signal.ANSWERS, r.Interval(m.string))
-    )),
-    ("SpecDecoding", lambda message, known: (
-        (r.Signal.ANSWERS, r.Interval(message))
-        if message.startswith("SpecDecoding metrics") and known.record.kind is LineKind.RECORD
-        else ()
-    )),
+    (
+        "Sequence",
+        r.found(  # up to 0.9
+            r"Sequence group \S{1,60} is preempted by", lambda m, _known: (r.Signal.ANSWERS, r.Interval(m.string))
+        ),
+    ),
+    (
+        "SpecDecoding",
+        lambda message, known: (
+            (r.Signal.ANSWERS, r.Interval(message))
+            if message.startswith("SpecDecoding metrics") and known.record.kind is LineKind.RECORD
+            else ()
+        ),
+    ),
     # the end
     ("Error", r.when(_REQUESTS, r.Signal.ANSWERS)),
     ("MultiprocExecutor", r.when("MultiprocExecutor got fatal signal", r.Broken.ENGINE_GONE)),
@@ -593,4 +657,4 @@ VLLM: Final[r.Table] = r.table(
     ("MPClient:", r.found(".*engine core exited unexpectedly", lambda _m, _known: (r.Broken.ENGINE_GONE,))),
     ("API Shutting", r.when(_STOPPED, r.Signal.STOPPED)),
     ("EngineCore:", r.when("EngineCore: trigger received signal", r.Signal.SIGNALLED)),
-)  # fmt: skip
+)
