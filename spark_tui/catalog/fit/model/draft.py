@@ -153,10 +153,14 @@ def check_servable(source: DraftSource) -> None:
         signs = (
             ("task", source.task if source.task in tasks.split() else ""),
             ("architecture", architecture if architectures and re.search(architectures, architecture) else ""),
-            ("file", next((mark for mark in marks.split() if mark in files and "config.json" not in files - {mark}), "")
-             if marks == "adapter_config.json" else next((mark for mark in marks.split() if mark in files), "")),
+            (
+                "file",
+                next((mark for mark in marks.split() if mark in files and "config.json" not in files - {mark}), "")
+                if marks == "adapter_config.json"
+                else next((mark for mark in marks.split() if mark in files), ""),
+            ),
             ("name", source.model if names and re.search(names, source.model, re.IGNORECASE) else ""),
-        )  # fmt: skip
+        )
         sign = next(((label, text) for label, text in signs if text), None)
         if sign is not None:
             evidence = f"{sign[0]} {truncate(clean_line(sign[1]), 80)}"
@@ -257,17 +261,24 @@ class _Drafting(Struct):
     notes: list[str] = field(default_factory=list)
 
     def say(
-        self, key: str, label: str, text: str, basis: DraftBasis = DraftBasis.CHECKPOINT, source: str = "",
+        self,
+        key: str,
+        label: str,
+        text: str,
+        basis: DraftBasis = DraftBasis.CHECKPOINT,
+        source: str = "",
         doubt: str = "",
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.values.append(DraftValue(key, label, text, basis, source, doubt))
 
     def vllm(self, facts: CheckpointFacts, unread: str = "") -> Draft:
         """`unread` is why the facts are not the checkpoint's own."""
         relative = relative_of(self.source, facts, self.presets)
-        same = relative is not None and known_model(self.source.names) is not None and (
-            known_model(f"{relative.model} {relative.facts.title}") is known_model(self.source.names)
-        )  # fmt: skip
+        same = (
+            relative is not None
+            and known_model(self.source.names) is not None
+            and (known_model(f"{relative.model} {relative.facts.title}") is known_model(self.source.names))
+        )
         pattern = relative or usual_preset(self.presets)
         if pattern is None:
             raise DraftRefused("No vLLM preset is readable: the image is unknown.", "Check: spark-tui presets list")
@@ -294,9 +305,14 @@ class _Drafting(Struct):
             if env:
                 self.say("env", "environment", f"{len(env)} variables", DraftBasis.FAMILY, relative.name)
         return self._built(
-            "vllm", pattern.image, self.source.model, defaults, "vllm serve {model} \\\n  " + " \\\n  ".join(words),
-            env=env, entrypoint=pattern.options.entrypoint,
-        )  # fmt: skip
+            "vllm",
+            pattern.image,
+            self.source.model,
+            defaults,
+            "vllm serve {model} \\\n  " + " \\\n  ".join(words),
+            env=env,
+            entrypoint=pattern.options.entrypoint,
+        )
 
     def gguf(self, file: str) -> Draft:
         """For llama.cpp, as the preset that serves one."""
@@ -320,8 +336,12 @@ class _Drafting(Struct):
         if facts.quantization is not None and self.facts is not None:
             self.say("quantization", "weights", facts.quantization.words)
         defaults: dict[str, Value] = {
-            "port": 8080, "host": ALL_INTERFACES, "served_model_name": self.name, "n_gpu_layers": 99, "threads": 8,
-        }  # fmt: skip
+            "port": 8080,
+            "host": ALL_INTERFACES,
+            "served_model_name": self.name,
+            "n_gpu_layers": 99,
+            "threads": 8,
+        }
         words = ["--alias {served_model_name} --host {host} --port {port}", "--n-gpu-layers {n_gpu_layers}"]
         spelled = {"max_model_len": "ctx-size", "max_num_seqs": "parallel"}
         for key, option, value in self._sizes(facts, sequences=1):
@@ -359,8 +379,14 @@ class _Drafting(Struct):
             if room <= 0:
                 doubt = f"{human_bytes(weights)} of weights do not fit in {human_bytes(self.source.memory)}"
         text = "the model's own" if context is None else f"{context:,} tokens"
-        self.say("max_model_len", "context", text, DraftBasis.CHECKPOINT if most else DraftBasis.DEFAULT,
-                 source if most else "", doubt)  # fmt: skip
+        self.say(
+            "max_model_len",
+            "context",
+            text,
+            DraftBasis.CHECKPOINT if most else DraftBasis.DEFAULT,
+            source if most else "",
+            doubt,
+        )
         if context is not None:
             yield "max_model_len", "max-model-len", context
         self.say("max_num_seqs", "streams", str(sequences), DraftBasis.DEFAULT)
@@ -391,11 +417,23 @@ class _Drafting(Struct):
         chat = facts.chat
         family = parsers_of(self.source.names) or parsers_of(facts.architecture) or (None, None)
         found = (
-            ("tool_calls", "tool calls", chat.tool_parser if chat is not None else "", family[0],
-             "--enable-auto-tool-choice --tool-call-parser", chat is None or chat.tools),
-            ("reasoning_parser", "reasoning", chat.reasoning_parser if chat is not None else "", family[1],
-             "--reasoning-parser", chat is None or chat.thinking),
-        )  # fmt: skip
+            (
+                "tool_calls",
+                "tool calls",
+                chat.tool_parser if chat is not None else "",
+                family[0],
+                "--enable-auto-tool-choice --tool-call-parser",
+                chat is None or chat.tools,
+            ),
+            (
+                "reasoning_parser",
+                "reasoning",
+                chat.reasoning_parser if chat is not None else "",
+                family[1],
+                "--reasoning-parser",
+                chat is None or chat.thinking,
+            ),
+        )
         for key, label, own, usual, option, able in found:
             parser = own or (usual or "" if able else "")
             if parser:
@@ -429,9 +467,17 @@ class _Drafting(Struct):
         return ""
 
     def _built(
-        self, runtime: str, image: str, model: str, defaults: Mapping[str, Value], command: str, *,
-        env: Mapping[str, Value] | None = None, entrypoint: str | None = None, required: Sequence[Value] = (),
-    ) -> Draft:  # fmt: skip
+        self,
+        runtime: str,
+        image: str,
+        model: str,
+        defaults: Mapping[str, Value],
+        command: str,
+        *,
+        env: Mapping[str, Value] | None = None,
+        entrypoint: str | None = None,
+        required: Sequence[Value] = (),
+    ) -> Draft:
         """The file, and the preset that it reads as."""
         facts, source = self.facts or CheckpointFacts(), self.source
         form = facts.quantization.words if facts.quantization is not None and facts.quantization.method else facts.dtype
@@ -439,13 +485,20 @@ class _Drafting(Struct):
         title, owner = clean_line(posixpath.basename(source.model)), source.model.strip("/").split("/")[0]
         cautions: list[Value] = [f"{each.label}: {each.doubt}" for each in self.values if each.doubt]
         own: dict[str, Value] = {
-            "title": title, "publisher": "" if source.model.startswith("/") else clean_line(owner),
-            "licence": clean_line(facts.licence or source.licence), "architecture": clean_line(facts.architecture),
-            "weights": f"{weights / GIB:.2f}GiB" if weights else "", "context": facts.max_position_embeddings or "",
-            "modalities": list(facts.modalities), "quantization": clean_line(form),
-            "source": "drafted by spark-tui from the checkpoint's own files", "notes": list(self.notes),
-            "cautions": cautions, "required_files": list(required), "sampling": dict(facts.sampling),
-        }  # fmt: skip
+            "title": title,
+            "publisher": "" if source.model.startswith("/") else clean_line(owner),
+            "licence": clean_line(facts.licence or source.licence),
+            "architecture": clean_line(facts.architecture),
+            "weights": f"{weights / GIB:.2f}GiB" if weights else "",
+            "context": facts.max_position_embeddings or "",
+            "modalities": list(facts.modalities),
+            "quantization": clean_line(form),
+            "source": "drafted by spark-tui from the checkpoint's own files",
+            "notes": list(self.notes),
+            "cautions": cautions,
+            "required_files": list(required),
+            "sampling": dict(facts.sampling),
+        }
         document: dict[str, Value] = {"recipe_version": "2", "model": model, "runtime": runtime, "container": image}
         if entrypoint is not None:
             document["executor_config"] = {"entrypoint": entrypoint}

@@ -165,9 +165,12 @@ def number_for(whole: Fit) -> float | None:
 
 
 def judged(
-    needs: Needs, memory: Reading[MemInfo], neighbours: Sequence[Neighbour] = (), returns: int = 0,
+    needs: Needs,
+    memory: Reading[MemInfo],
+    neighbours: Sequence[Neighbour] = (),
+    returns: int = 0,
     share: float | None = None,
-) -> Fit:  # fmt: skip
+) -> Fit:
     """What is needed `against` the memory now, with its word, its reasons, and what would help; only the figures where
     memory could not be read. `share`: the number of an automatic memory share."""
     asked = needs.asked

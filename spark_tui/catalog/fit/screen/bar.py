@@ -67,8 +67,11 @@ class FitBar(Line):
             tick = round(width * (fit.total - fit.available + fit.claim) / fit.total)
             if 0 < tick < width:
                 bar = Content.assemble(bar[:tick], (self._glyphs.tick, "bold $warning"), bar[tick + 1 :])
-                legend.append(Content.assemble((f"{self._glyphs.tick} ", "bold $warning"), ("share ", "$dim"),
-                                               f"{fit.utilization:.2f}"))  # fmt: skip
+                legend.append(
+                    Content.assemble(
+                        (f"{self._glyphs.tick} ", "bold $warning"), ("share ", "$dim"), f"{fit.utilization:.2f}"
+                    )
+                )
         lines = [bar, *packed(legend, Content("  "), width)]
         return Content("\n").join([*lines, *self._kv_lines(fit, width)] if self._sequences else lines)
 

@@ -42,9 +42,14 @@ class DraftDialog(QuietModal[str | None]):
     ]
 
     def __init__(
-        self, context: Context, title: str, make: Callable[[], Awaitable[Draft]], *, fetch: str = "",
+        self,
+        context: Context,
+        title: str,
+        make: Callable[[], Awaitable[Draft]],
+        *,
+        fetch: str = "",
         changes: Mapping[str, str] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """`fetch` is what a launch downloads first, `changes` are written into the launch form."""
         super().__init__()
         self._core = context

@@ -190,8 +190,12 @@ class PresetsScreen(ListScreen):
     LIST_TITLE = "Presets"
     FILTER = "filter: name, use, tag, family, model, image, notes"
     PAGES = (
-        ("overview", "Overview"), ("command", "Command"), ("checks", "Checks"), ("fit", "Fit"), ("running", "Running")
-    )  # fmt: skip
+        ("overview", "Overview"),
+        ("command", "Command"),
+        ("checks", "Checks"),
+        ("fit", "Fit"),
+        ("running", "Running"),
+    )
 
     action_filter_presets = ListScreen.action_filter
     action_next_page = ListScreen.action_next_tab

@@ -15,9 +15,12 @@ UNKNOWN_FIT = "unknown: the memory or the model could not be read"
 
 
 def draft_page(
-    draft: Draft, verdict: LaunchVerdict | None, command: str = "", fetch: str = "",
+    draft: Draft,
+    verdict: LaunchVerdict | None,
+    command: str = "",
+    fetch: str = "",
     changes: Mapping[str, str] | None = None,
-) -> Page:  # fmt: skip
+) -> Page:
     """`fetch` is what a launch downloads first, `changes` its settings other than the draft's, `command` the docker
     run."""
     changed = ", ".join(
@@ -56,12 +59,19 @@ def draft_object(draft: Draft, verdict: LaunchVerdict | None, file: str = "") ->
         "runtime": preset.runtime,
         "image": preset.image,
         "values": [
-            {"id": each.key, "label": each.label, "value": each.text, "basis": each.basis.value, "source": each.source,
-             "uncertain": bool(each.doubt), "doubt": each.doubt}
+            {
+                "id": each.key,
+                "label": each.label,
+                "value": each.text,
+                "basis": each.basis.value,
+                "source": each.source,
+                "uncertain": bool(each.doubt),
+                "doubt": each.doubt,
+            }
             for each in draft.values
         ],
         "notes": list(draft.notes),
         **maybe("fit", verdict.word.value if verdict is not None else None, UNKNOWN_FIT),
         **maybe("saved", file or None, "not saved"),
         "recipe": draft.text,
-    }  # fmt: skip
+    }

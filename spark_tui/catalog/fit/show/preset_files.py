@@ -128,12 +128,14 @@ def pin_page(plan: PinPlan, file: str = "") -> Page:
     name = plan.preset.name
     start = plan.start
     served = f"{when(start.at)}, {start.runtime} {start.version}".strip() if start is not None else ""
-    rows = labelled((
-        ("image", plan.reference),
-        ("last served", served),
-        ("written", file),
-        ("copy", f"{name} is yours from now on, in place of the {plan.preset.origin.value} preset" * plan.copy),
-    ))  # fmt: skip
+    rows = labelled(
+        (
+            ("image", plan.reference),
+            ("last served", served),
+            ("written", file),
+            ("copy", f"{name} is yours from now on, in place of the {plan.preset.origin.value} preset" * plan.copy),
+        )
+    )
     change = tuple(Row(line, tone=_DIFF_TONES.get(line[:1], Tone.QUIET)) for line in plan.diff)
     return (Section(name, rows), Section("Change", change))
 

@@ -114,8 +114,10 @@ def list_table(
         for name, column in COLUMNS.items()
     )
     grouped = search.sort == "preset"
-    heads = {name: _family_head(name, [each for each, group in zip(found, groups, strict=False) if group == name])
-             for name in dict.fromkeys(groups)}  # fmt: skip
+    heads = {
+        name: _family_head(name, [each for each, group in zip(found, groups, strict=False) if group == name])
+        for name in dict.fromkeys(groups)
+    }
     columns = tuple(COLUMNS.values()) if grouped and not search.reverse else columns
     return Table(columns, tuple(rows), tuple(ids), empty, tuple(heads[name] for name in groups) if grouped else ())
 
@@ -338,9 +340,13 @@ def tools_word(preset: Preset) -> str:
 
 
 def overview(
-    preset: Preset, image: ImageStatus | None = None, found: Candidate | None = None, proof: str = "",
-    drift: Finding | None = None, good: Sequence[tuple[str, str]] = (),
-) -> Page:  # fmt: skip
+    preset: Preset,
+    image: ImageStatus | None = None,
+    found: Candidate | None = None,
+    proof: str = "",
+    drift: Finding | None = None,
+    good: Sequence[tuple[str, str]] = (),
+) -> Page:
     """Everything that the recipe says of its model. `image`: whether it is downloaded, where that is looked up;
     `found`: what is known of a launch here, `proof`: what was proved when it last ran, `drift`: that the recipe which
     it is a copy of has changed, `good`: labels and texts about its last good start."""
@@ -567,7 +573,13 @@ def preset_object(found: Preset) -> Object:
         "image": found.image,
         "runtime": found.runtime,
         **_stated(
-            found.facts, "family", "category", "quantization", "context_tokens", "weights_bytes", "total_parameters",
+            found.facts,
+            "family",
+            "category",
+            "quantization",
+            "context_tokens",
+            "weights_bytes",
+            "total_parameters",
             "active_parameters",
         ),
         "tags": list(found.facts.tags),
@@ -576,7 +588,7 @@ def preset_object(found: Preset) -> Object:
         **maybe("maximum_sparks", found.max_nodes, NOT_STATED),
         **maybe("copy_of", asdict(copy) if (copy := found.facts.copy_of) else None, "no copy of a registry's recipe"),
         "published": [asdict(speed) for speed in found.facts.published],
-    }  # fmt: skip
+    }
 
 
 def candidate_object(each: Candidate) -> Object:

@@ -97,10 +97,13 @@ class Drafts(Struct, eq=False):
         sizes = {file.name: file.size for file in files if file.payload is not None}
         folder, single = posixpath.split(inside) if inside.endswith(".gguf") else (inside, "")
         source = DraftSource(
-            model.id, facts, folder, {single: model.size} if single else sizes,
+            model.id,
+            facts,
+            folder,
+            {single: model.size} if single else sizes,
             weights=sum(file.size or 0 for file in files if file.name.endswith(".safetensors")) or None,
             memory=self._hub.memory,
-        )  # fmt: skip
+        )
         if file := gguf_file(source):
             read = await in_thread(self._checkpoints.read, f"{folder}/{file}")
             source = replace(source, facts=read)
@@ -109,17 +112,31 @@ class Drafts(Struct, eq=False):
     async def of_repo(self, repo: RepoFacts, file: str = "") -> Draft:
         """From a card and the headers on the Hub; `file` is the GGUF file that was chosen."""
         source = DraftSource(
-            repo.repo, await self._hub.inspect(repo), "", {each.path: each.size for each in repo.files}, file,
-            repo.task, repo.base_models, repo.weights, repo.licence, repo.memory,
-        )  # fmt: skip
+            repo.repo,
+            await self._hub.inspect(repo),
+            "",
+            {each.path: each.size for each in repo.files},
+            file,
+            repo.task,
+            repo.base_models,
+            repo.weights,
+            repo.licence,
+            repo.memory,
+        )
         return draft_of(source, self._presets.load().presets)
 
     async def of_container(self, container: ContainerFacts) -> Draft:
         """From the command and mounts of a container that another program started."""
         spec = ContainerSpec(
-            container.name, container.image, container.argv, (), mounts=container.mounts, ports=container.ports,
-            network=container.network_mode if container.network_mode == "host" else "", gpus=read_gpus("all"),
-        )  # fmt: skip
+            container.name,
+            container.image,
+            container.argv,
+            (),
+            mounts=container.mounts,
+            ports=container.ports,
+            network=container.network_mode if container.network_mode == "host" else "",
+            gpus=read_gpus("all"),
+        )
         taken = [preset.name for preset in self._presets.load().presets]
         taken += [each.name for each in await self._docker.containers()]
         name = free_name(container.name, container.name, taken)
@@ -132,10 +149,16 @@ class Drafts(Struct, eq=False):
         values = [
             DraftValue("model", "model", preset.model, DraftBasis.COMMAND),
             DraftValue("container", "image", preset.image, DraftBasis.COMMAND),
-            *(DraftValue(key, OPTIONS[key].label if key in OPTIONS and OPTIONS[key].label else key, str(value),
-                         DraftBasis.COMMAND)
-              for key, value in preset.defaults),
-        ]  # fmt: skip
+            *(
+                DraftValue(
+                    key,
+                    OPTIONS[key].label if key in OPTIONS and OPTIONS[key].label else key,
+                    str(value),
+                    DraftBasis.COMMAND,
+                )
+                for key, value in preset.defaults
+            ),
+        ]
         notes = list(recipe.changes)
         if container.environment:
             names = ", ".join(clean_line(each) for each in container.environment[:8])

@@ -42,8 +42,12 @@ _DISK: Final = {
     Completeness.UNKNOWN: Disk.UNKNOWN,
 }
 _FIT_ORDER: Final = (
-    FitWord.FITS, FitWord.FITS_WITH, FitWord.FITS_WHEN_STOPPED, FitWord.UNKNOWN, FitWord.DOES_NOT_FIT,
-)  # fmt: skip
+    FitWord.FITS,
+    FitWord.FITS_WITH,
+    FitWord.FITS_WHEN_STOPPED,
+    FitWord.UNKNOWN,
+    FitWord.DOES_NOT_FIT,
+)
 # --- search -----------------------------------------------------------------------------------------------
 
 
@@ -109,9 +113,17 @@ def matches(preset: Preset, words: Iterable[str]) -> bool:
     """Whether every word of the filter (in lower case) occurs in a name, or begins a word of what the recipe says."""
     facts = preset.facts
     names = (
-        preset.name, facts.title, facts.family, facts.quantization, facts.publisher, preset.model, preset.runtime,
-        preset.image, facts.category, preset.origin.value,
-    )  # fmt: skip
+        preset.name,
+        facts.title,
+        facts.family,
+        facts.quantization,
+        facts.publisher,
+        preset.model,
+        preset.runtime,
+        preset.image,
+        facts.category,
+        preset.origin.value,
+    )
     name = " ".join(names).lower()
     tags = (tag.replace("-", " ") for tag in facts.tags)
     prose = " ".join((facts.description, *facts.tags, *tags, *facts.modalities, *facts.notes)).lower()

@@ -69,9 +69,17 @@ def _what(ctx: click.Context, parameter: click.Parameter, typed: str) -> list[Co
 @click.option("--dry-run", is_flag=True, help="Print what would be downloaded.")
 @click.option("--background", is_flag=True, help="Start it and return.")
 def models_pull(
-    session: Session, what: str, revision: str, files: tuple[str, ...], everything: bool, folder: str, again: bool,
-    limit: str, dry_run: bool, background: bool,
-) -> None:  # fmt: skip
+    session: Session,
+    what: str,
+    revision: str,
+    files: tuple[str, ...],
+    everything: bool,
+    folder: str,
+    again: bool,
+    limit: str,
+    dry_run: bool,
+    background: bool,
+) -> None:
     """Download a model, or all that a preset needs, into the store.
 
     Continues when the terminal is closed, and resumes after an interruption. Ctrl-C pauses it. The token is that of
@@ -260,11 +268,13 @@ def models_downloads(session: Session, limit: str, at_once: int | None, clear: b
         return await context[Downloads].refresh(), limits
 
     found, limits = session.run(work)
-    session.out.json({
-        **maybe("limit_bytes_per_second", limits.bytes_per_second, "there is no cap"),
-        "at_once": limits.at_once,
-        "downloads": [show.download_object(each) for each in found],
-    })  # fmt: skip
+    session.out.json(
+        {
+            **maybe("limit_bytes_per_second", limits.bytes_per_second, "there is no cap"),
+            "at_once": limits.at_once,
+            "downloads": [show.download_object(each) for each in found],
+        }
+    )
     if found:
         session.out.table(show.downloads_table(found))
     else:

@@ -114,22 +114,38 @@ _SEARCH_EXAMPLES = """\
 @click.option("--fits", is_flag=True, help="Only what fits one Spark.")
 @click.option("--gguf", is_flag=True, help="GGUF repositories too.")
 @click.option(
-    "--sort", type=click.Choice(["downloads", "trending", "likes", "updated", "created"]), default="downloads",
+    "--sort",
+    type=click.Choice(["downloads", "trending", "likes", "updated", "created"]),
+    default="downloads",
     help="[downloads]",
-)  # fmt: skip
+)
 @click.option("--limit", type=click.IntRange(1, 100), default=20, metavar="N", help="Maximum number of results.  [20]")
 def models_search(
-    session: Session, words: tuple[str, ...], formats: tuple[str, ...], publisher: str, max_size: str, fits: bool,
-    gguf: bool, sort: str, limit: int,
-) -> None:  # fmt: skip
+    session: Session,
+    words: tuple[str, ...],
+    formats: tuple[str, ...],
+    publisher: str,
+    max_size: str,
+    fits: bool,
+    gguf: bool,
+    sort: str,
+    limit: int,
+) -> None:
     """Search the Hugging Face Hub: format, size, fit on one Spark.
 
     The format is read from the config where the Hub has it, else guessed from tags and name: inspect before you pull.
     """
     query = SearchQuery(
-        " ".join(words), formats_typed(formats), publisher, size_typed(max_size, "--max-size"), fits,
-        unknown=not (fits or max_size), gguf=gguf, sort=Sort[sort.upper()], limit=limit,
-    )  # fmt: skip
+        " ".join(words),
+        formats_typed(formats),
+        publisher,
+        size_typed(max_size, "--max-size"),
+        fits,
+        unknown=not (fits or max_size),
+        gguf=gguf,
+        sort=Sort[sort.upper()],
+        limit=limit,
+    )
 
     async def search(context: Context) -> tuple[tuple[SearchHit, ...], float]:
         return await context[Hub].search(query), context.clock.now()
@@ -335,6 +351,14 @@ def models_rm(
 
 
 models.add(
-    models_list, models_search, downloads.models_pull, downloads.models_downloads, downloads.models_pause,
-    downloads.models_resume, downloads.models_cancel, models_inspect, models_verify, models_rm,
-)  # fmt: skip
+    models_list,
+    models_search,
+    downloads.models_pull,
+    downloads.models_downloads,
+    downloads.models_pause,
+    downloads.models_resume,
+    downloads.models_cancel,
+    models_inspect,
+    models_verify,
+    models_rm,
+)

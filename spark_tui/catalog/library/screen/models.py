@@ -453,9 +453,12 @@ class ModelsScreen(ListScreen):
                 warning = f" Cannot list engines: {unknown}" if unknown else ""
                 title = f"Delete {plan.model}?"
                 confirm = ConfirmScreen(
-                    title, f"{plan.sentence}{warning}", verb="Delete", type_to_confirm=clean_line(plan.name),
+                    title,
+                    f"{plan.sentence}{warning}",
+                    verb="Delete",
+                    type_to_confirm=clean_line(plan.name),
                     because="This cannot be undone.",
-                )  # fmt: skip
+                )
                 if await self.app.push_screen_wait(confirm) is True:
                     done = await self.context[Library].delete(plan, plan.name, unchecked=bool(unknown))
                     self._toast(f"{plan.model}: {human_bytes(done.freed)} freed.")

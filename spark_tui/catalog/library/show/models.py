@@ -144,9 +144,16 @@ their rows' ids. No model's id has a colon."""
 
 
 def list_table(
-    view: LibraryView, entries: Iterable[LibraryEntry], looks: Mapping[str, Reading[Inspection]],
-    downloads: Sequence[Download], now: float, marks: tuple[str, str], *, rest: bool, empty: str,
-) -> Table:  # fmt: skip
+    view: LibraryView,
+    entries: Iterable[LibraryEntry],
+    looks: Mapping[str, Reading[Inspection]],
+    downloads: Sequence[Download],
+    now: float,
+    marks: tuple[str, str],
+    *,
+    rest: bool,
+    empty: str,
+) -> Table:
     """A row for each model under its layout; with `rest` also for downloads without a listed model, for other caches
     and for findings of the store. `marks` are the full and the empty cell of bars."""
     full, free = marks
@@ -173,12 +180,21 @@ def list_table(
         users = f"{len(presets)} presets" if len(presets) > 1 else "".join(presets)
         size, read = _size_and_read(model, now)
         left = "  ".join(filter(None, pace(download))) if download is not None and download.phase.active else ""
-        rows.append((model.id, "Folders" if model.layout is Layout.FOLDER else "Hub cache", (
-            name_text(model.id), state_cell(entry, download, full, free), size,
-            Cell(full * (round(BAR * model.size / largest) or bool(model.size)), Tone.QUIET),
-            format_word(looks.get(model.id)), left or Cell(users or "none", Tone.PLAIN if users else Tone.QUIET),
-            Cell(read, Tone.QUIET),
-        )))  # fmt: skip
+        rows.append(
+            (
+                model.id,
+                "Folders" if model.layout is Layout.FOLDER else "Hub cache",
+                (
+                    name_text(model.id),
+                    state_cell(entry, download, full, free),
+                    size,
+                    Cell(full * (round(BAR * model.size / largest) or bool(model.size)), Tone.QUIET),
+                    format_word(looks.get(model.id)),
+                    left or Cell(users or "none", Tone.PLAIN if users else Tone.QUIET),
+                    Cell(read, Tone.QUIET),
+                ),
+            )
+        )
     for number, other in enumerate(view.contents.others if rest else ()):
         name = Cell(f"{_models_text(len(other.models))} in {other.path}", Tone.QUIET)
         size_cell = Cell(human_bytes(other.disk), Tone.QUIET)
@@ -288,9 +304,13 @@ def speed_text(look: Reading[Inspection] | None, published: Sequence[PublishedSp
 
 
 def model_page(
-    entry: LibraryEntry, look: Reading[Inspection] | None, download: Download | None, now: float,
-    engines_unknown: str = "", serving: Serving | None = None,
-) -> Page:  # fmt: skip
+    entry: LibraryEntry,
+    look: Reading[Inspection] | None,
+    download: Download | None,
+    now: float,
+    engines_unknown: str = "",
+    serving: Serving | None = None,
+) -> Page:
     """State and why, verification, download, how it is served, sizes, engines and presets that use it."""
     model, check = entry.model, entry.check
     text, tone = _STATES[model.completeness]
@@ -347,15 +367,17 @@ def _facts(model: StoredModel, now: float) -> tuple[Row, ...]:
     elif model.commit:
         refs = ", ".join(model.revisions[0].refs) if model.revisions else ""
         revisions.append(("revision", f"{model.commit[:12]} {refs}".strip()))
-    return labelled((
-        ("size", f"{human_bytes(model.size)}{disk}"),
-        ("unfinished", partial if model.partial_bytes else ""),
-        ("unused", f"{human_bytes(model.loose)} not used by any revision" if model.loose else ""),
-        *revisions,
-        ("kind", model.kind.value if model.kind.value != "model" else ""),
-        ("last read", "" if model.used is None else age(now - model.used)),
-        ("path", model.path),
-    ))  # fmt: skip
+    return labelled(
+        (
+            ("size", f"{human_bytes(model.size)}{disk}"),
+            ("unfinished", partial if model.partial_bytes else ""),
+            ("unused", f"{human_bytes(model.loose)} not used by any revision" if model.loose else ""),
+            *revisions,
+            ("kind", model.kind.value if model.kind.value != "model" else ""),
+            ("last read", "" if model.used is None else age(now - model.used)),
+            ("path", model.path),
+        )
+    )
 
 
 def files_page(files: Sequence[StoredFile], check: VerifyProgress | None = None) -> Page:
@@ -474,11 +496,16 @@ def verified_object(result: VerifyProgress, command: str) -> Object:
         "fetch_again": [check.name for check in result.wrong],
         "command": command,
         "files": [
-            {"name": each.name, "verdict": each.verdict.name.lower(), "size_bytes": each.size,
-             "algorithm": each.algorithm.value, "detail": each.detail}
+            {
+                "name": each.name,
+                "verdict": each.verdict.name.lower(),
+                "size_bytes": each.size,
+                "algorithm": each.algorithm.value,
+                "detail": each.detail,
+            }
             for each in result.checks
         ],
-    }  # fmt: skip
+    }
 
 
 def delete_object(plan: DeletePlan) -> Object:

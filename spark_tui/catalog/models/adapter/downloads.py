@@ -56,10 +56,14 @@ _MODULE: Final = "spark_tui.catalog.models.adapter.worker"
 _SECRET: Final = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
 _PART_NAME: Final = re.compile(r"[0-9a-f]{40,64}\.incomplete")
 _SETTINGS: Final = dict.fromkeys(
-    ("HF_HUB_DISABLE_PROGRESS_BARS", "HF_HUB_DISABLE_TELEMETRY", "HF_HUB_DISABLE_IMPLICIT_TOKEN",
-     "HF_HUB_DISABLE_SYMLINKS_WARNING"),
+    (
+        "HF_HUB_DISABLE_PROGRESS_BARS",
+        "HF_HUB_DISABLE_TELEMETRY",
+        "HF_HUB_DISABLE_IMPLICIT_TOKEN",
+        "HF_HUB_DISABLE_SYMLINKS_WARNING",
+    ),
     "1",
-)  # fmt: skip
+)
 
 R = TypeVar("R")
 _log = logging.getLogger(__name__)
@@ -266,8 +270,12 @@ class DetachedDownloads:
             done = subprocess.run(
                 [*command(_MODULE), str(self._folder.path), id_],
                 input=json.dumps({"token": token.reveal()} if token else {}).encode(),
-                capture_output=True, timeout=START_SECONDS, env=environ, cwd="/", check=False,
-            )  # fmt: skip
+                capture_output=True,
+                timeout=START_SECONDS,
+                env=environ,
+                cwd="/",
+                check=False,
+            )
             why = "" if done.returncode == 0 else done.stderr.decode("utf-8", "replace") or "no message"
         except (OSError, subprocess.TimeoutExpired) as error:
             why = str(error)

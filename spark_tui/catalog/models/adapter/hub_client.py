@@ -157,10 +157,12 @@ def prepare(uds: str) -> None:
     limits = httpx2.Limits(max_connections=64, max_keepalive_connections=16)
     set_client_factory(
         lambda: HubSession(
-            follow_redirects=True, limits=limits, event_hooks={"response": [bound]},
+            follow_redirects=True,
+            limits=limits,
+            event_hooks={"response": [bound]},
             transport=httpx2.HTTPTransport(verify=False, uds=uds) if uds else None,  # neither a proxy nor https
         )
-    )  # fmt: skip
+    )
 
 
 @contextlib.contextmanager
@@ -307,10 +309,14 @@ class HuggingFaceHub:
                 facts_of(info, self.endpoint)
                 for words, tag in asked(query)
                 for info in api.list_models(
-                    search=words or None, filter=tag or None, author=query.publisher or None, sort=query.sort.value,
-                    limit=limit, expand=list(_EXPAND),
+                    search=words or None,
+                    filter=tag or None,
+                    author=query.publisher or None,
+                    sort=query.sort.value,
+                    limit=limit,
+                    expand=list(_EXPAND),
                 )
-            ]  # fmt: skip
+            ]
 
         call = HubCall(self.endpoint, known=bool(token))
         return ranked(await self._ask(call, ask), query)

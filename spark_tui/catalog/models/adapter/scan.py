@@ -479,16 +479,27 @@ def scan_repo(survey: ModelScan, *, kind: RepoKind, name: str, hub: str) -> Stor
 
 
 def _revision(
-    commit: str, path: str, refs: tuple[str, ...], files: Sequence[StoredFile], tree: Mapping[str, ExpectedFile] | None,
+    commit: str,
+    path: str,
+    refs: tuple[str, ...],
+    files: Sequence[StoredFile],
+    tree: Mapping[str, ExpectedFile] | None,
     kind: RepoKind,
-) -> StoredRevision:  # fmt: skip
+) -> StoredRevision:
     completeness, reasons, missing = judge(files, tree=tree, kind=kind)
     payloads = unique(file.payload for file in files if file.payload is not None)
     return StoredRevision(
-        commit, path, refs, len(files), sum(each.size for each in payloads),
+        commit,
+        path,
+        refs,
+        len(files),
+        sum(each.size for each in payloads),
         sum(tree[name].size or 0 for name in needed(tree, [file.name for file in files])) if tree else None,
-        completeness, reasons, missing, max((each.modified for each in payloads), default=0.0),
-    )  # fmt: skip
+        completeness,
+        reasons,
+        missing,
+        max((each.modified for each in payloads), default=0.0),
+    )
 
 
 def _report_owner(survey: ModelScan) -> None:
@@ -586,9 +597,16 @@ def scan_folder(survey: ModelScan, name: str) -> tuple[StoredModel, tuple[Stored
         words = f".git holds {human_bytes(git)}, usually a second copy of the weights"
         survey.finding("git_copy", words, "Delete .git if you no longer pull into it.", f"{survey.base}/.git")
     model = StoredModel(
-        f"{CONTAINER_ROOT}/{name}", Layout.FOLDER, survey.base, RepoKind.MODEL, (revision,), commit,
-        revision.completeness, revision.reasons, partials=tuple(partials),
-    )  # fmt: skip
+        f"{CONTAINER_ROOT}/{name}",
+        Layout.FOLDER,
+        survey.base,
+        RepoKind.MODEL,
+        (revision,),
+        commit,
+        revision.completeness,
+        revision.reasons,
+        partials=tuple(partials),
+    )
     return _summed(survey, model, known, more=paper_bytes + git), tuple(known)
 
 

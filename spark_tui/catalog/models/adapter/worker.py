@@ -195,10 +195,15 @@ class Worker:
             busy = (DownloadPhase.DOWNLOADING, DownloadPhase.PREPARING)
             rate /= 1 + sum(each in busy for *_, each in self._others())
         self._state = replace(
-            self._state, phase=phase, commit=job.commit, files=files, waiting=waits[0] if waits else "",
-            speed=self._meter.speed(now) if phase is not DownloadPhase.FINISHING else None, left_out=job.left_out,
+            self._state,
+            phase=phase,
+            commit=job.commit,
+            files=files,
+            waiting=waits[0] if waits else "",
+            speed=self._meter.speed(now) if phase is not DownloadPhase.FINISHING else None,
+            left_out=job.left_out,
             limit=rate or None,
-        )  # fmt: skip
+        )
         job.shared.limit(self._state.limit)
         self._put()
 
@@ -331,9 +336,13 @@ class DownloadJob:
 
         def by_library() -> Any:
             return hf_hub_download(
-                request.repo, file.path, revision=self.commit, endpoint=self._endpoint, token=self._token,
+                request.repo,
+                file.path,
+                revision=self.commit,
+                endpoint=self._endpoint,
+                token=self._token,
                 **self._where(),
-            )  # fmt: skip
+            )
 
         if not whole and (file.size or 0) > _HTTP_BYTES:
             if constants.HF_HUB_DISABLE_XET or request.single:
@@ -363,9 +372,14 @@ class DownloadJob:
 
         limit_time()
         snapshot_download(
-            self._request.repo, revision=self.commit, endpoint=self._endpoint, allow_patterns=patterns,
-            token=self._token, local_files_only=local, **self._where(),
-        )  # fmt: skip
+            self._request.repo,
+            revision=self.commit,
+            endpoint=self._endpoint,
+            allow_patterns=patterns,
+            token=self._token,
+            local_files_only=local,
+            **self._where(),
+        )
 
     def _where(self) -> dict[str, Any]:
         own = {} if self._places.in_cache else {"local_dir": self._places.folder}

@@ -339,9 +339,13 @@ def _stated(found: Keys) -> Quantization:
 def _modelopt(found: Keys, method: str) -> Quantization:
     layers = found.inners("quantized_layers")
     words = [layer.text("quant_algo") for layer in layers] if layers else [found.text("quant_algo")]
-    formats = tuple(dict.fromkeys(
-        next((kind for part, kind in _MODELOPT if part in word.upper()), WeightFormat.OTHER) for word in words if word
-    ))  # fmt: skip
+    formats = tuple(
+        dict.fromkeys(
+            next((kind for part, kind in _MODELOPT if part in word.upper()), WeightFormat.OTHER)
+            for word in words
+            if word
+        )
+    )
     groups = found.inners("config_groups")
     if formats == (WeightFormat.NVFP4,) and groups and all("input_activations" not in group for group in groups):
         formats = (WeightFormat.NVFP4_W4A16,)  # vLLM 0.29: no quantized activations
@@ -493,42 +497,74 @@ _COMMON: Final = {"max_position_embeddings": 262144, "dtype": "bfloat16"}
 
 def _qwen_gdn(layers: int, kv_heads: int, value_heads: int, **more: Any) -> dict[str, Any]:
     return {
-        **_COMMON, "num_hidden_layers": layers, "full_attention_interval": 4, "num_key_value_heads": kv_heads,
-        "head_dim": 256, "linear_num_key_heads": 16, "linear_num_value_heads": value_heads,
-        "linear_key_head_dim": 128, "linear_value_head_dim": 128, "linear_conv_kernel_dim": 4, **more,
-    }  # fmt: skip
+        **_COMMON,
+        "num_hidden_layers": layers,
+        "full_attention_interval": 4,
+        "num_key_value_heads": kv_heads,
+        "head_dim": 256,
+        "linear_num_key_heads": 16,
+        "linear_num_value_heads": value_heads,
+        "linear_key_head_dim": 128,
+        "linear_value_head_dim": 128,
+        "linear_conv_kernel_dim": 4,
+        **more,
+    }
 
 
 def _gemma4(layers: int, full: int, kv_heads: int, full_heads: int, **more: Any) -> dict[str, Any]:
     return {
-        **_COMMON, "model_type": "gemma4", "num_hidden_layers": layers,
+        **_COMMON,
+        "model_type": "gemma4",
+        "num_hidden_layers": layers,
         "layer_types": ["sliding_attention"] * (layers - full) + ["full_attention"] * full,
-        "num_key_value_heads": kv_heads, "head_dim": 256, "global_head_dim": 512,
-        "num_global_key_value_heads": full_heads, "attention_k_eq_v": True, "sliding_window": 1024, **more,
-    }  # fmt: skip
+        "num_key_value_heads": kv_heads,
+        "head_dim": 256,
+        "global_head_dim": 512,
+        "num_global_key_value_heads": full_heads,
+        "attention_k_eq_v": True,
+        "sliding_window": 1024,
+        **more,
+    }
 
 
 def _nemotron(mamba: int, moe: int, attention: int, heads: int, **more: Any) -> dict[str, Any]:
     return {
-        **_COMMON, "model_type": "nemotron_h",
+        **_COMMON,
+        "model_type": "nemotron_h",
         "hybrid_override_pattern": "M" * mamba + "E" * moe + "*" * attention,  # the order does not matter
-        "num_key_value_heads": 2, "head_dim": 128, "mamba_num_heads": heads, "mamba_head_dim": 64,
-        "ssm_state_size": 128, "n_groups": 8, "conv_kernel": 4, **more,
-    }  # fmt: skip
+        "num_key_value_heads": 2,
+        "head_dim": 128,
+        "mamba_num_heads": heads,
+        "mamba_head_dim": 64,
+        "ssm_state_size": 128,
+        "n_groups": 8,
+        "conv_kernel": 4,
+        **more,
+    }
 
 
 def _plain(layers: int, kv_heads: int, head_dim: int, context: int, **more: Any) -> dict[str, Any]:
     return {
-        "num_hidden_layers": layers, "num_key_value_heads": kv_heads, "head_dim": head_dim,
-        "max_position_embeddings": context, "dtype": "bfloat16", **more,
-    }  # fmt: skip
+        "num_hidden_layers": layers,
+        "num_key_value_heads": kv_heads,
+        "head_dim": head_dim,
+        "max_position_embeddings": context,
+        "dtype": "bfloat16",
+        **more,
+    }
 
 
 def _gpt_oss(layers: int, experts: int) -> dict[str, Any]:
     return _plain(
-        layers, 8, 64, 131072, model_type="gpt_oss", sliding_window=128, num_local_experts=experts,
+        layers,
+        8,
+        64,
+        131072,
+        model_type="gpt_oss",
+        sliding_window=128,
+        num_local_experts=experts,
         num_experts_per_tok=4,
-    )  # fmt: skip
+    )
 
 
 KNOWN: Final = (

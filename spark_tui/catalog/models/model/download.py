@@ -121,9 +121,12 @@ class DownloadPhase(StrEnum):
     def active(self) -> bool:
         """A process works on it, or waits for its turn."""
         return self in (
-            DownloadPhase.QUEUED, DownloadPhase.PREPARING, DownloadPhase.DOWNLOADING, DownloadPhase.WAITING,
+            DownloadPhase.QUEUED,
+            DownloadPhase.PREPARING,
+            DownloadPhase.DOWNLOADING,
+            DownloadPhase.WAITING,
             DownloadPhase.FINISHING,
-        )  # fmt: skip
+        )
 
     @property
     def resumable(self) -> bool:

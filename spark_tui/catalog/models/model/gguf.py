@@ -52,8 +52,11 @@ _FILE_TYPES: Final = {  # llama.cpp: enum llama_ftype
     29: "IQ2_M", 30: "IQ4_XS", 31: "IQ1_M", 32: "BF16", 36: "TQ1_0", 37: "TQ2_0", 38: "MXFP4",
 }  # fmt: skip
 _FORMATS: Final = {
-    "F16": WeightFormat.FP16, "BF16": WeightFormat.BF16, "MXFP4": WeightFormat.MXFP4, "Q8_0": WeightFormat.INT8,
-}  # fmt: skip
+    "F16": WeightFormat.FP16,
+    "BF16": WeightFormat.BF16,
+    "MXFP4": WeightFormat.MXFP4,
+    "Q8_0": WeightFormat.INT8,
+}
 # llama.cpp's tensor names as the summary of weights knows them; the first that fits.
 _NAMES: Final = (
     (r"\.ffn_(\w+)_(?:ch)?exps\b", r".mlp.experts.\1_proj"), (r"\.ffn_(\w+)_shexp\b", r".mlp.shared_expert.\1_proj"),

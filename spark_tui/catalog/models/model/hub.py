@@ -91,10 +91,21 @@ class DownloadFailed(SparkError, id="download_failed"):
 _BY_ID: Final[dict[str, type[SparkError]]] = {
     kind.id: kind
     for kind in (
-        HubFailed, HubOffline, HubBusy, HubGated, HubTokenRejected, HubRepoMissing, HubRevisionMissing, HubFileMissing,
-        HubFileTooLarge, ChecksumMismatch, DiskFull, StoreNotWritable, DownloadFailed,
+        HubFailed,
+        HubOffline,
+        HubBusy,
+        HubGated,
+        HubTokenRejected,
+        HubRepoMissing,
+        HubRevisionMissing,
+        HubFileMissing,
+        HubFileTooLarge,
+        ChecksumMismatch,
+        DiskFull,
+        StoreNotWritable,
+        DownloadFailed,
     )
-}  # fmt: skip
+}
 
 
 def error_named(identity: str, summary: str, remedy: str, detail: str = "") -> SparkError:
@@ -522,8 +533,9 @@ def select(
     """
     plain = [file for file in files if _is_plain(file.path)]
     if only:
-        hits = {name: [file for file in plain if fnmatch.fnmatchcase(file.path, name) or file.path == name]
-                for name in only}  # fmt: skip
+        hits = {
+            name: [file for file in plain if fnmatch.fnmatchcase(file.path, name) or file.path == name] for name in only
+        }
         named = {file.path: file for found in hits.values() for file in found}
         missing = tuple(name for name, found in hits.items() if not found)
         return Selection(tuple(named[path] for path in sorted(named)), missing=missing)

@@ -445,10 +445,11 @@ def without_reference(revisions: Sequence[StoredRevision]) -> tuple[StoredRevisi
         return tuple(revisions)
     old, why = Completeness.UNREFERENCED, ("old revision (no branch or tag)",)
     return tuple(
-        each if each.refs or each.completeness is not Completeness.COMPLETE
+        each
+        if each.refs or each.completeness is not Completeness.COMPLETE
         else replace(each, completeness=old, reasons=why)
         for each in revisions
-    )  # fmt: skip
+    )
 
 
 class FileVerdict(StrEnum):

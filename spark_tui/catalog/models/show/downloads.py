@@ -321,13 +321,18 @@ def download_object(download: Download, *, files: bool = True) -> Object:
         **maybe("limit_bytes_per_second", download.limit and round(download.limit), "there is no cap"),
         **maybe("created_at", moment(download.created or None), "its record is damaged"),
         **maybe("ended_at", moment(download.ended), "it has not ended"),
-        "failure": None if failure is None else
-        {"id": failure.id, "summary": failure.summary, "remedy": failure.remedy, "detail": failure.detail},
-    }  # fmt: skip
+        "failure": None
+        if failure is None
+        else {"id": failure.id, "summary": failure.summary, "remedy": failure.remedy, "detail": failure.detail},
+    }
     if files:
         shape["files"] = [
-            {"path": file.path, **maybe("size_bytes", file.size, NOT_ON_HUB), "done_bytes": file.done,
-             "state": file.state.value}
+            {
+                "path": file.path,
+                **maybe("size_bytes", file.size, NOT_ON_HUB),
+                "done_bytes": file.done,
+                "state": file.state.value,
+            }
             for file in download.files
-        ]  # fmt: skip
+        ]
     return shape

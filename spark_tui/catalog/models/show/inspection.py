@@ -162,9 +162,13 @@ def _checkpoint_object(found: Inspection) -> Object:
     chat_shape: Any = None
     if chat is not None:
         chat_shape = {
-            "thinking": chat.thinking, "tools": chat.tools, "images": chat.images, "switches": list(chat.switches),
-            "reasoning_parser": chat.reasoning_parser, "tool_call_parser": chat.tool_parser,
-        }  # fmt: skip
+            "thinking": chat.thinking,
+            "tools": chat.tools,
+            "images": chat.images,
+            "switches": list(chat.switches),
+            "reasoning_parser": chat.reasoning_parser,
+            "tool_call_parser": chat.tool_parser,
+        }
     return {
         **known(unread, architecture=facts.architecture, model_type=facts.model_type),
         **maybe("quantization", form.words if form else None, unread),
@@ -209,11 +213,16 @@ def card_rows(facts: RepoFacts) -> tuple[Row, ...]:
         Row("unknown" if facts.weights is None else human_bytes(facts.weights), "weights"),
         Row(fit, "fit", tone),
         Row(access, "access", Tone.PLAIN if facts.gating is Gating.OPEN else Tone.WARNING),
-        *labelled((
-            ("licence", licence or "not stated"), ("base model", ", ".join(facts.base_models)), ("task", facts.task),
-            ("page", facts.page), ("commit", facts.commit[:12]),
-        )),
-    )  # fmt: skip
+        *labelled(
+            (
+                ("licence", licence or "not stated"),
+                ("base model", ", ".join(facts.base_models)),
+                ("task", facts.task),
+                ("page", facts.page),
+                ("commit", facts.commit[:12]),
+            )
+        ),
+    )
 
 
 def hits_table(hits: Iterable[SearchHit], now: float, empty: str = "") -> Table:
@@ -233,12 +242,17 @@ def hits_table(hits: Iterable[SearchHit], now: float, empty: str = "") -> Table:
         access = "private" if hit.private else "" if hit.gating is Gating.OPEN else "gated"
         fits = UNKNOWN if hit.fits is Fits.UNKNOWN else hit.fits.value
         ids.append(hit.repo)
-        rows.append(cells(
-            Cell(hit.repo, Tone.STRONG), Cell(f"! {word}", Tone.WARNING) if hit.formats.doubt else word,
-            size_or_unknown(hit.weights), Cell(fits, _FITS[hit.fits][1]),
-            UNKNOWN if hit.downloads is None else short_tokens(hit.downloads),
-            UNKNOWN if hit.modified is None else age(now - hit.modified), Cell(access, Tone.WARNING),
-        ))  # fmt: skip
+        rows.append(
+            cells(
+                Cell(hit.repo, Tone.STRONG),
+                Cell(f"! {word}", Tone.WARNING) if hit.formats.doubt else word,
+                size_or_unknown(hit.weights),
+                Cell(fits, _FITS[hit.fits][1]),
+                UNKNOWN if hit.downloads is None else short_tokens(hit.downloads),
+                UNKNOWN if hit.modified is None else age(now - hit.modified),
+                Cell(access, Tone.WARNING),
+            )
+        )
     return Table(columns, tuple(rows), tuple(ids), empty)
 
 

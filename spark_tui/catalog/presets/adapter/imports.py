@@ -267,10 +267,12 @@ class _Walk(Struct):
         """What was asked for, and what lies beside it. In a folder only recipes count; a named file always does."""
         if asked.is_dir():
             found = tuple(
-                f for f in self.files.values()
-                if f.problem is not None or is_recipe(f.document)
+                f
+                for f in self.files.values()
+                if f.problem is not None
+                or is_recipe(f.document)
                 or (isinstance(f.document, MappingValue) and is_compose(f.document) and compose_commands(f.document))
-            )  # fmt: skip
+            )
             return tuple(sorted(found, key=lambda each: each.path)), ()
         name = self._relative(asked)
         return (self.files[name],), tuple(f for f in self.files.values() if f.path != name)

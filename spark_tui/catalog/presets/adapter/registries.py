@@ -218,8 +218,11 @@ class GitRegistries:
         sizes = self._read(
             repository, b"", "cat-file", "--batch-all-objects", "--batch-check=%(objectname) %(objectsize)"
         ).decode("ascii")
-        present = {digest: int(size) for digest, _, size in (line.partition(" ") for line in sizes.splitlines())
-                   if size.isdigit() and int(size) <= MAX_FILE_BYTES}  # fmt: skip
+        present = {
+            digest: int(size)
+            for digest, _, size in (line.partition(" ") for line in sizes.splitlines())
+            if size.isdigit() and int(size) <= MAX_FILE_BYTES
+        }
         found = [(path, digest) for path, digest in wanted if digest in present]
         yield from ((path, _TOO_LARGE) for path, digest in wanted if digest not in present)
         if sum(present[digest] for _, digest in found) > MAX_RECIPES_BYTES:
@@ -289,12 +292,14 @@ def _failed(address: str, err: str) -> SparkError:
     if "could not read Username" in err or "Authentication failed" in err or "terminal prompts disabled" in err:
         return GitUnreachable(
             f"{clean_line(address)} asks for a password, or does not exist.",
-            "Correct the address, or store the password with git's credential helper.", detail=clean(err),
-        )  # fmt: skip
+            "Correct the address, or store the password with git's credential helper.",
+            detail=clean(err),
+        )
     return GitUnreachable(
-        f"git could not fetch {clean_line(address)}: {message}.", "Correct the address or the network, then try again.",
+        f"git could not fetch {clean_line(address)}: {message}.",
+        "Correct the address or the network, then try again.",
         detail=clean(err),
-    )  # fmt: skip
+    )
 
 
 def _not_written(place: Path, error: OSError) -> SparkError:

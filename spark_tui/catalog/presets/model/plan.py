@@ -157,9 +157,15 @@ def plan(
         privileged=bool(options.privileged),
     )
     found = LaunchPlan(
-        spec, preset, model, command.served_name, host_port,
-        directories=tuple(mount.source for mount in mounts), overrides=overrides, image=image,
-    )  # fmt: skip
+        spec,
+        preset,
+        model,
+        command.served_name,
+        host_port,
+        directories=tuple(mount.source for mount in mounts),
+        overrides=overrides,
+        image=image,
+    )
     return _commanded(found, command, place)
 
 

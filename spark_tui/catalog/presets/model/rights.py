@@ -51,9 +51,12 @@ _FINDINGS: Final = {
 RULES: Final = ("takes_host", "shares_host", "unknown_publisher", "allowed_rights")
 # The finding of a right by its name, where it is not `takes_host`: none of them refuses a launch.
 _OTHERS: Final = {
-    "mounts": "system_mounts", "network": "shares_host", "ipc": "shares_host", "image": "unknown_publisher",
+    "mounts": "system_mounts",
+    "network": "shares_host",
+    "ipc": "shares_host",
+    "image": "unknown_publisher",
     "script": "unsafe_script",
-}  # fmt: skip
+}
 
 _NAMESPACE: Final = re.compile("(cgroup|cgroupns|ipc|network|pid|userns|uts)=(host|container:.*)")
 # For pinned memory and CPU affinity; Docker's own set, which every container has, takes nothing more.
@@ -141,10 +144,16 @@ def fingerprint(preset: Preset) -> str:
     the image is no part of it."""
     text = json.dumps(
         (
-            preset.image.partition("@")[0], preset.model, preset.runtime, preset.command, preset.defaults, preset.env,
-            preset.mounts, {key: value for key, value in asdict(preset.options).items() if value},
+            preset.image.partition("@")[0],
+            preset.model,
+            preset.runtime,
+            preset.command,
+            preset.defaults,
+            preset.env,
+            preset.mounts,
+            {key: value for key, value in asdict(preset.options).items() if value},
         )
-    )  # fmt: skip
+    )
     return hashlib.sha256(text.encode()).hexdigest()
 
 

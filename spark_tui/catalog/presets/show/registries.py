@@ -30,9 +30,13 @@ _MARKS: Final = {"+": Tone.GOOD, "-": Tone.BAD}
 def registries_table(pins: Sequence[PinnedRegistry]) -> Table:
     """A row for each registry; without any, which ones can be added."""
     columns = (
-        Column("NAME"), Column("COMMIT"), Column("FETCHED", keep=3), Column("RECIPES", right=True),
-        Column("REFUSED", right=True, keep=2), Column("ADDRESS", keep=1, least=20),
-    )  # fmt: skip
+        Column("NAME"),
+        Column("COMMIT"),
+        Column("FETCHED", keep=3),
+        Column("RECIPES", right=True),
+        Column("REFUSED", right=True, keep=2),
+        Column("ADDRESS", keep=1, least=20),
+    )
     rows = [
         cells(
             Cell(pin.name, Tone.STRONG),
@@ -97,11 +101,16 @@ def registry_object(pin: PinnedRegistry) -> Object:
         "commit": pin.commit,
         "fetched_unix_seconds": pin.fetched,
         "recipes": [
-            {"id": each.name, "path": each.path, "sha256": each.digest, "approved": each.digest in pin.trusted,
-             "problem": each.problem or None}
+            {
+                "id": each.name,
+                "path": each.path,
+                "sha256": each.digest,
+                "approved": each.digest in pin.trusted,
+                "problem": each.problem or None,
+            }
             for each in pin.recipes
         ],
-    }  # fmt: skip
+    }
 
 
 def update_object(update: RegistryUpdate) -> Object:
@@ -111,12 +120,15 @@ def update_object(update: RegistryUpdate) -> Object:
         "commit": update.commit,
         "moved": update.moved,
         "changes": [
-            {"id": each.name, "change": each.kind.value,
-             "parts": [{"part": part.part, "before": part.before, "after": part.after} for part in each.parts],
-             "findings": [finding_object(finding) for finding in each.findings]}
+            {
+                "id": each.name,
+                "change": each.kind.value,
+                "parts": [{"part": part.part, "before": part.before, "after": part.after} for part in each.parts],
+                "findings": [finding_object(finding) for finding in each.findings],
+            }
             for each in update.changes
         ],
         "approvals_dropped": list(update.unapproved),
         "skipped": list(update.skipped),
         "outdated_copies": [{"preset": each.subject, **finding_object(each)} for each in update.drifted],
-    }  # fmt: skip
+    }

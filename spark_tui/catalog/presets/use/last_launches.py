@@ -62,9 +62,10 @@ class LastLaunches:
         given = dict(stated) if isinstance(stated, dict) else {}
         place = {key: value for key in PLACE if isinstance(value := given.pop(key, None), str)}
         pairs = {
-            key: value for key, value in list(given.items())[:MAX_PAIRS]
+            key: value
+            for key, value in list(given.items())[:MAX_PAIRS]
             if isinstance(value, str) and len(value) <= MAX_CHARS and self._takes(preset, {key: value}, alone=True)
-        }  # fmt: skip
+        }
         if pairs and not self._takes(preset, pairs):
             rest = ({other: pairs[other] for other in pairs if other != key} for key in pairs)
             pairs = next((each for each in rest if self._takes(preset, each)), {})

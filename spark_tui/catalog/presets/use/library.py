@@ -50,9 +50,15 @@ class Library:
         )
 
     def __init__(
-        self, models: ModelStore, docker: ContainerEngine, presets: PresetSource, store: Store, clock: Clock, root: str,
+        self,
+        models: ModelStore,
+        docker: ContainerEngine,
+        presets: PresetSource,
+        store: Store,
+        clock: Clock,
+        root: str,
         home: str = "",
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._models = models
         self._docker = docker
         self._presets = presets

@@ -334,8 +334,13 @@ def with_source(text: str, document: MappingValue, source: RecipeSource) -> str:
     The lines stay as they are, with their comments, where the metadata can be added to by a line; else the document is
     written out.
     """
-    values = {"registry": source.registry, "address": source.address, "recipe": source.path, "commit": source.commit,
-              "sha256": source.digest}  # fmt: skip
+    values = {
+        "registry": source.registry,
+        "address": source.address,
+        "recipe": source.path,
+        "commit": source.commit,
+        "sha256": source.digest,
+    }
     lines, entry = text.split("\n"), document.get("metadata")
     metadata = sub_table(document, "metadata")
     own = with_value(sub_table(metadata, OWN_KEY), COPY_KEY, values)

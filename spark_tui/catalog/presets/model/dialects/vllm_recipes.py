@@ -99,8 +99,13 @@ def _from_parts(document: MappingValue, variant: str) -> ConvertedRecipe:
     model, here = sub_table(document, "model"), _for(chosen, HARDWARE)
     strategy = sub_table(sub_table(document, "strategy_overrides"), _STRATEGY)
     kind = _for(strategy, *_KINDS)
-    layers = (chosen, here, strategy, *((kind,) if kind.entries else (_for(document, *_KINDS), _for(chosen, *_KINDS))),
-              _for(strategy, HARDWARE))  # fmt: skip
+    layers = (
+        chosen,
+        here,
+        strategy,
+        *((kind,) if kind.entries else (_for(document, *_KINDS), _for(chosen, *_KINDS))),
+        _for(strategy, HARDWARE),
+    )
     words = list(_texts(model, "base_args"))
     for layer in layers:
         words += (*_texts(layer, "extra_args"), *_texts(layer, "vllm_args"))
@@ -198,17 +203,23 @@ def _made(
             )
     port = int(parse(argv).number("port") or 8000)
     spec = ContainerSpec(
-        "", image, argv, env=tuple(EnvVar(key, value) for key, value in values.items()),
-        ports=(PublishedPort(port, port, _LOCAL),), gpus=Gpus(),
-    )  # fmt: skip
+        "",
+        image,
+        argv,
+        env=tuple(EnvVar(key, value) for key, value in values.items()),
+        ports=(PublishedPort(port, port, _LOCAL),),
+        gpus=Gpus(),
+    )
     converted = from_spec(spec)
     meta, about = sub_table(document, "meta"), sub_table(document, "model")
     chosen = sub_table(sub_table(document, "variants"), variant)
     table = converted.document
     metadata = sub_table(table, "metadata")
     own = sub_table(metadata, OWN_KEY)
-    counts = ((key, str(scalar(about, of) or "")) for key, of in
-              (("total_parameters", "parameter_count"), ("active_parameters", "active_parameters")))  # fmt: skip
+    counts = (
+        (key, str(scalar(about, of) or ""))
+        for key, of in (("total_parameters", "parameter_count"), ("active_parameters", "active_parameters"))
+    )
     context = scalar(about, "context_length")
     needs = scalar(chosen, "min_vllm_version") or scalar(about, "min_vllm_version")
     facts: dict[str, Value] = {

@@ -38,14 +38,24 @@ _EXPERT_PARALLEL: Final = r"gpt-oss|nemotron-3|mistral-small-4|" + GEMMA_26B
 
 # The environment of published recipes by model and image: other images choose their kernels otherwise.
 _ENVIRONMENT: Final = (
-    (QWEN3_6 + "-35b-a3b-nvfp4", OFFICIAL, {
-        "VLLM_USE_FLASHINFER_MOE_FP4": "0", "VLLM_FP8_MOE_BACKEND": "flashinfer_cutlass",
-        "FLASHINFER_DISABLE_VERSION_CHECK": "1", "CUTE_DSL_ARCH": "sm_121a"}),
-    (r"nemotron-3-nano-30b-a3b-nvfp4", NGC, {
-        "VLLM_USE_FLASHINFER_MOE_FP4": "1", "VLLM_FLASHINFER_MOE_BACKEND": "throughput"}),
+    (
+        QWEN3_6 + "-35b-a3b-nvfp4",
+        OFFICIAL,
+        {
+            "VLLM_USE_FLASHINFER_MOE_FP4": "0",
+            "VLLM_FP8_MOE_BACKEND": "flashinfer_cutlass",
+            "FLASHINFER_DISABLE_VERSION_CHECK": "1",
+            "CUTE_DSL_ARCH": "sm_121a",
+        },
+    ),
+    (
+        r"nemotron-3-nano-30b-a3b-nvfp4",
+        NGC,
+        {"VLLM_USE_FLASHINFER_MOE_FP4": "1", "VLLM_FLASHINFER_MOE_BACKEND": "throughput"},
+    ),
     (r"diffusiongemma", OFFICIAL, {"VLLM_USE_V2_MODEL_RUNNER": "1"}),
     (r"laguna-xs", OFFICIAL, {"VLLM_USE_DEEP_GEMM": "0"}),
-)  # fmt: skip
+)
 # Engine, model, problem: failed on a DGX Spark by a public registry of deployments (2026-01).
 _REPORTED: Final = (
     ("vllm", r"qwen3-30b-a3b-(nvfp4|fp4)", "it loads and then serves nothing"),
