@@ -427,9 +427,12 @@ class LaunchForm(FormScreen[str]):
         force, name = verdict is not None and verdict.fit.blocked, self.overrides.name or self._preset.name
         if verdict is not None and force:
             question = ConfirmScreen(
-                "It does not fit. Launch anyway?", " ".join(verdict.fit.reasons), verb="Launch",
-                type_to_confirm=self._preset.name, because="It will fail or may freeze the machine.",
-            )  # fmt: skip
+                "It does not fit. Launch anyway?",
+                " ".join(verdict.fit.reasons),
+                verb="Launch",
+                type_to_confirm=self._preset.name,
+                because="It will fail or may freeze the machine.",
+            )
             if not await app.push_screen_wait(question):
                 return
         if await self.approved() and await app.may(self.verb, name) and await self.start(name, force=force):
@@ -467,10 +470,13 @@ class LaunchForm(FormScreen[str]):
             names = unallowed(self._preset)
             if not await self.app.push_screen_wait(
                 ConfirmScreen(
-                    "Allow these rights?", error.summary, verb="Allow", type_to_confirm=" ".join(names),
+                    "Allow these rights?",
+                    error.summary,
+                    verb="Allow",
+                    type_to_confirm=" ".join(names),
                     because="A recipe can take over this machine with them.",
                 )
-            ):  # fmt: skip
+            ):
                 return False
             self._preset = self._core[PresetGrants].allow(self._preset, names)
         else:

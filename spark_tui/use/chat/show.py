@@ -165,13 +165,20 @@ def conversation_table(
         ids.append(each.id)
         rows.append(
             cells(
-                Cell(each.id, Tone.QUIET), f"{each.title}{mark}{excerpt}", Cell(changed, Tone.QUIET),
-                str(each.exchanges), Cell(", ".join(each.models), Tone.QUIET),
+                Cell(each.id, Tone.QUIET),
+                f"{each.title}{mark}{excerpt}",
+                Cell(changed, Tone.QUIET),
+                str(each.exchanges),
+                Cell(", ".join(each.models), Tone.QUIET),
             )
-        )  # fmt: skip
+        )
     columns = (
-        Column("ID"), Column("TITLE", least=16), Column("CHANGED"), Column("N", right=True), Column("MODEL", least=12),
-    )  # fmt: skip
+        Column("ID"),
+        Column("TITLE", least=16),
+        Column("CHANGED"),
+        Column("N", right=True),
+        Column("MODEL", least=12),
+    )
     return Table(columns, tuple(rows), tuple(ids), "No saved conversations.")
 
 

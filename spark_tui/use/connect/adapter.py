@@ -462,5 +462,9 @@ def _text(_: str, __: Path, value: Any) -> str:
 
 
 _EDITORS: Final = {
-    FileFormat.JSON: _json, FileFormat.TOML: _toml, FileFormat.YAML: _yaml, FileFormat.ENV: _env, FileFormat.TEXT: _text
-}  # fmt: skip
+    FileFormat.JSON: _json,
+    FileFormat.TOML: _toml,
+    FileFormat.YAML: _yaml,
+    FileFormat.ENV: _env,
+    FileFormat.TEXT: _text,
+}

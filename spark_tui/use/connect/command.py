@@ -34,16 +34,27 @@ _EXAMPLES = """\
 @click.option("--undo", is_flag=True, help="Restore the files as they were before.")
 @click.option("--check", is_flag=True, help="Send one request with a tool call, as the client would.")
 @click.option(
-    "--for", "place", type=click.Choice([each.value for each in Place]), default=Place.HERE.value,
+    "--for",
+    "place",
+    type=click.Choice([each.value for each in Place]),
+    default=Place.HERE.value,
     help="Where the client runs; elsewhere: print a line to run there.  [here]",
-)  # fmt: skip
+)
 @click.option("--gateway", is_flag=True, help="Use the gateway's address: it launches the engine on request.")
 @click.option("--show-key", is_flag=True, help="Show the API key.")
 @click.option("--force", is_flag=True, help="Write despite errors.")
 def connect(
-    session: Session, client: str | None, engine: str, write: bool, undo: bool, check: bool, place: str, gateway: bool,
-    show_key: bool, force: bool,
-) -> int:  # fmt: skip
+    session: Session,
+    client: str | None,
+    engine: str,
+    write: bool,
+    undo: bool,
+    check: bool,
+    place: str,
+    gateway: bool,
+    show_key: bool,
+    force: bool,
+) -> int:
     """Connect a coding agent or a chat front end to an engine.
 
     Without --write the change is shown as a diff and nothing is written. Keys of the client's files that are not ours

@@ -187,8 +187,10 @@ def _continue(served: Served) -> Mapping[str, Any]:
 
 def _aider(served: Served) -> Mapping[str, Any]:
     return {
-        "model": f"openai/{served.name}", "openai-api-base": served.api_url, "openai-api-key": served.sent_key,
-    }  # fmt: skip
+        "model": f"openai/{served.name}",
+        "openai-api-base": served.api_url,
+        "openai-api-key": served.sent_key,
+    }
 
 
 def _aider_model(served: Served) -> Mapping[str, Any]:
@@ -212,9 +214,12 @@ def _openai_variables(served: Served) -> Mapping[str, Any]:
 def _webui(served: Served) -> Mapping[str, Any]:
     """Its database keeps what it read at its first start, unless persistent settings are off."""
     return {
-        "OPENAI_API_BASE_URL": served.api_url, "OPENAI_API_KEY": served.sent_key, "ENABLE_OLLAMA_API": "false",
-        "ENABLE_PERSISTENT_CONFIG": "false", "PORT": "3000",
-    }  # fmt: skip
+        "OPENAI_API_BASE_URL": served.api_url,
+        "OPENAI_API_KEY": served.sent_key,
+        "ENABLE_OLLAMA_API": "false",
+        "ENABLE_PERSISTENT_CONFIG": "false",
+        "PORT": "3000",
+    }
 
 
 # --- steps ------------------------------------------------------------------------------------------------

@@ -98,7 +98,7 @@ def summary(proof: Proof, proofs: Sequence[Proof] = ()) -> tuple[Row, ...]:
 
 def proof_page(
     proof: Proof | None, proofs: Sequence[Proof], now: float, badge: Badge | None, *, name: str, key: str
-) -> Page:  # fmt: skip
+) -> Page:
     """The proof of an engine, whole, with what it says of the engine as it is now; without one, the key to prove it."""
     if proof is None:
         text = f"{name or 'No engine'} was not proved yet: tool calls, reasoning and structured output are untested."

@@ -35,9 +35,10 @@ _EXAMPLES = """\
 @engine_argument
 @settings_option("A setting to change; empty: the preset's value. May be repeated.")
 @click.option(
-    "--rollback/--no-rollback", default=True,
+    "--rollback/--no-rollback",
+    default=True,
     help="Go back to the current settings if the new ones fail.  [--rollback]",
-)  # fmt: skip
+)
 @click.option("--force", is_flag=True, help="Start even if it does not fit in memory.")
 @click.option("--dry-run", is_flag=True, help="Show what differs and change nothing.")
 @yes_option

@@ -130,9 +130,13 @@ def _note(session: Session, name: str, plan: LaunchPlan, pairs: dict[str, str], 
 
 
 def _show_result(
-    session: Session, launched: LaunchResult, request: LaunchRequest, findings: tuple[Finding, ...], now: float,
+    session: Session,
+    launched: LaunchResult,
+    request: LaunchRequest,
+    findings: tuple[Finding, ...],
+    now: float,
     lan: str,
-) -> None:  # fmt: skip
+) -> None:
     """`lan` is this machine's address in the network; empty where unknown."""
     view, plan = launched.view, launched.plan
     session.out.json_line(

@@ -142,9 +142,12 @@ def keeps_starting(engine: str, wait: str = "") -> Interrupted:
 
 
 async def followed(
-    session: Session, context: Context, name: str, work: Callable[[Report], Coroutine[Any, Any, T]],
+    session: Session,
+    context: Context,
+    name: str,
+    work: Callable[[Report], Coroutine[Any, Any, T]],
     states: dict[str, StepState] | None = None,
-) -> T:  # fmt: skip
+) -> T:
     """Runs a start or a change of an engine on this machine, watches it, and prints its progress; `states` as
     LaunchProgress takes them."""
     progress = LaunchProgress(session, context, name, states)

@@ -189,9 +189,17 @@ class Editor(Struct, eq=False):
     # --- do -------------------------------------------------------------------------------------------
 
     async def run(
-        self, plan: EditPlan, report: Report, *, rollback: bool = True, force: bool = False, fetch: bool = True,
-        image: str = "", former_image: str = "", hold: bool = False,
-    ) -> EngineView:  # fmt: skip
+        self,
+        plan: EditPlan,
+        report: Report,
+        *,
+        rollback: bool = True,
+        force: bool = False,
+        fetch: bool = True,
+        image: str = "",
+        former_image: str = "",
+        hold: bool = False,
+    ) -> EngineView:
         """Stops the engine and starts it with the new settings, or in another `image`; with `hold` the former container
         is kept until `settle` or `revert`. Raises the launch's error, EditFailed where the former settings run again,
         and RefusedError while another spark-tui edits it."""
@@ -252,10 +260,17 @@ class Editor(Struct, eq=False):
         with self._journal.claimed(view.name):
             self._journal.write(
                 EditEntry(
-                    view.name, before.preset.name, view.container.id, all_pairs(before.overrides),
-                    all_pairs(after.overrides), EditStage.RESTORE, True, self._who, stops=stops,
+                    view.name,
+                    before.preset.name,
+                    view.container.id,
+                    all_pairs(before.overrides),
+                    all_pairs(after.overrides),
+                    EditStage.RESTORE,
+                    True,
+                    self._who,
+                    stops=stops,
                 )
-            )  # fmt: skip
+            )
             yield
             self._journal.drop(view.name)  # not after an error: the next program looks after it
 

@@ -422,9 +422,12 @@ def same_place(view: EngineView, overrides: Overrides) -> Overrides:
     """With the name, the port and the exposure that the engine has."""
     lan = view.exposure in (Exposure.LAN, Exposure.LAN_NO_KEY)
     return replace(
-        overrides, name=view.name, port=view.port, exposure=ExposureChoice.LAN if lan else ExposureChoice.LOCAL,
+        overrides,
+        name=view.name,
+        port=view.port,
+        exposure=ExposureChoice.LAN if lan else ExposureChoice.LOCAL,
         api_key=bool(view.container.api_key_file),
-    )  # fmt: skip
+    )
 
 
 def request_of(view: EngineView, catalogue: PresetCatalogue) -> LaunchRequest:

@@ -115,9 +115,14 @@ class JobRunner:
         await end_tasks(*self._tasks.values())
 
     def begin(
-        self, name: str, work: Callable[[Report], Awaitable[object]], steps: tuple[Step, ...] = (),
-        nodes: tuple[str, ...] = (), what: str = "launch", undo: Callable[[], object] | None = None,
-    ) -> str:  # fmt: skip
+        self,
+        name: str,
+        work: Callable[[Report], Awaitable[object]],
+        steps: tuple[Step, ...] = (),
+        nodes: tuple[str, ...] = (),
+        what: str = "launch",
+        undo: Callable[[], object] | None = None,
+    ) -> str:
         """Starts any work on an engine as a job, and returns its id. `undo` is called once it was cancelled, in
         place of stopping the engine. Raises RefusedError while that engine is worked on."""
         if self.running(name) is not None:
@@ -151,9 +156,13 @@ class JobRunner:
                 )
             )
             self._store.say(
-                f"{what} of {name} failed: {error.summary}", Severity.ERROR, error.remedy, kind=EventKind.FAILED,
-                subject=name, detail=error.detail,
-            )  # fmt: skip
+                f"{what} of {name} failed: {error.summary}",
+                Severity.ERROR,
+                error.remedy,
+                kind=EventKind.FAILED,
+                subject=name,
+                detail=error.detail,
+            )
         except asyncio.CancelledError:
             change(lambda job: replace(job, state=StepState.CANCELLED))
             self._store.say(f"{name}: {what} cancelled", kind=EventKind.LAUNCH, subject=name)

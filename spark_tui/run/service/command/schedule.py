@@ -35,7 +35,7 @@ _EXAMPLES = """\
 @click.option("--apply", "apply_now", is_flag=True, hidden=True)
 def schedule(
     session: Session, name: str | None, stop: str, start: str, days: str, system: bool, remove: bool, apply_now: bool
-) -> None:  # fmt: skip
+) -> None:
     """Stop and start an engine at set times, by a systemd timer.
 
     Without options: what is scheduled. A start is checked as by `up`; a stop spares an engine that is being measured. A

@@ -373,11 +373,20 @@ def sweep_table(run: BenchRun | None, left: LevelsLeft = NOTHING_LEFT) -> Table:
         ttft, ttft95, itl, itl95, tpot, e2e = latencies(level)
         scaled = "-" if share is None else f"{share:.0%}"
         row = cells(
-            label, Cell(rate(level.output_rate), Tone.STRONG), Cell(spread(level), Tone.QUIET),
+            label,
+            Cell(rate(level.output_rate), Tone.STRONG),
+            Cell(spread(level), Tone.QUIET),
             rate(level.decode_rate.p50 if level.decode_rate else None),
-            Cell(scaled, Tone.QUIET if (share or 1) >= KNEE_EFFICIENCY else Tone.PLAIN), ttft, Cell(ttft95, Tone.QUIET),
-            itl, Cell(itl95, Tone.QUIET), tpot, e2e, *_counts(level), Cell(str(level.counts.cancelled), Tone.QUIET),
-        )  # fmt: skip
+            Cell(scaled, Tone.QUIET if (share or 1) >= KNEE_EFFICIENCY else Tone.PLAIN),
+            ttft,
+            Cell(ttft95, Tone.QUIET),
+            itl,
+            Cell(itl95, Tone.QUIET),
+            tpot,
+            e2e,
+            *_counts(level),
+            Cell(str(level.counts.cancelled), Tone.QUIET),
+        )
         rows.append(row)
     return Table(_SWEEP, tuple(rows))
 
@@ -438,26 +447,31 @@ def level_panels(run: BenchRun) -> tuple[LevelPanel, ...]:
     alone = next((speed for level, speed in each.items() if level.streams == 1), None)
     panels = (
         _share_panel("throughput, of linear", {level: efficiency(run.throughput, level.streams) for level in levels}),
-        _share_panel("decode, of one stream alone", {
-            level: speed / alone if speed is not None and alone else None for level, speed in each.items()
-        }),
+        _share_panel(
+            "decode, of one stream alone",
+            {level: speed / alone if speed is not None and alone else None for level, speed in each.items()},
+        ),
         _latency_panel("TTFT ms", {level: level.ttft for level in levels}),
         _latency_panel("ITL ms", {level: level.itl for level in levels}),
         _latency_panel("E2E s", {level: level.e2e for level in levels}, seconds),
-        _share_panel("slowest pass, of the fastest", {
-            level: min(level.pass_rates) / max(level.pass_rates) if len(level.pass_rates) > 1 else None
-            for level in levels
-        }),
-    )  # fmt: skip
+        _share_panel(
+            "slowest pass, of the fastest",
+            {
+                level: min(level.pass_rates) / max(level.pass_rates) if len(level.pass_rates) > 1 else None
+                for level in levels
+            },
+        ),
+    )
     return tuple(panel for panel in panels if any(bar.ends for bar in panel.bars))
 
 
 def _share_panel(title: str, shares: Mapping[Level, float | None]) -> LevelPanel:
     bars = (
-        LevelBar(level.streams) if share is None
+        LevelBar(level.streams)
+        if share is None
         else LevelBar(level.streams, (share,), f"{share:.0%}", low=share < KNEE_EFFICIENCY)
         for level, share in shares.items()
-    )  # fmt: skip
+    )
     return LevelPanel(title, tuple(bars), of_whole=True)
 
 
@@ -469,12 +483,13 @@ def _latency_panel(
     most = max((each.p95 for each in known), default=0.0) or 1.0
     wide = max((len(text(each, "p95")) for each in known), default=0)
     bars = (
-        LevelBar(level.streams) if each is None
+        LevelBar(level.streams)
+        if each is None
         else LevelBar(
             level.streams, (each.p50 / most, each.p95 / most), f"{text(each, 'p50')} {text(each, 'p95'):>{wide}}"
         )
         for level, each in found.items()
-    )  # fmt: skip
+    )
     return LevelPanel(title, tuple(bars), ("p50", "p95"))
 
 
@@ -547,12 +562,16 @@ def conditions_page(run: BenchRun) -> Page:
 def brief(page: Page) -> Page:
     """What is known of it, digests cut; the names of all that is unknown stand in one row at the end."""
     known = [
-        replace(each, rows=tuple(
-            replace(row, text=row.text.rpartition("@")[2][:DIGEST_CHARACTERS]) if row.label == "digest" else row
-            for row in each.rows if row.text != UNKNOWN
-        ))
+        replace(
+            each,
+            rows=tuple(
+                replace(row, text=row.text.rpartition("@")[2][:DIGEST_CHARACTERS]) if row.label == "digest" else row
+                for row in each.rows
+                if row.text != UNKNOWN
+            ),
+        )
         for each in page
-    ]  # fmt: skip
+    ]
     missing = [row.label for each in page for row in each.rows if row.text == UNKNOWN]
     rows = (Row(", ".join(missing), UNKNOWN, Tone.QUIET),) if missing else ()
     return (*(each for each in known if each.rows), *((Section(rows=rows),) if rows else ()))
@@ -639,9 +658,13 @@ def difference_text(difference: Difference) -> str:
 
 def pair_table(found: Comparison, first: str = "A", second: str = "B") -> Table:
     columns = (
-        Column("tok/s at"), Column(first, right=True), Column(second, right=True),
-        Column(f"{second}/{first}", right=True), Column("95 %", right=True, keep=1), Column("difference", keep=2),
-    )  # fmt: skip
+        Column("tok/s at"),
+        Column(first, right=True),
+        Column(second, right=True),
+        Column(f"{second}/{first}", right=True),
+        Column("95 %", right=True, keep=1),
+        Column("difference", keep=2),
+    )
     rows = []
     for pair in found.rows:
         interval = pair.interval

@@ -45,9 +45,11 @@ _HOST: Final = (
     ("joules_per_output_token", "joules_per_token", NOT_REPORTED, 4),
 )
 _RATES: Final = (
-    ("total_tokens_per_second", "total_rate", 3), ("requests_per_second", "request_rate", 4),
-    ("peak_tokens_per_second", "peak_rate", 3), ("tokens_per_chunk", "tokens_per_chunk", 3),
-)  # fmt: skip
+    ("total_tokens_per_second", "total_rate", 3),
+    ("requests_per_second", "request_rate", 4),
+    ("peak_tokens_per_second", "peak_rate", 3),
+    ("tokens_per_chunk", "tokens_per_chunk", 3),
+)
 _DISTRIBUTIONS: Final = (
     ("ttft_seconds", "ttft"), ("itl_seconds", "itl"), ("tpot_seconds", "tpot"), ("e2e_seconds", "e2e"),
     ("decode_tokens_per_second", "decode_rate"), ("stream_tokens_per_second", "stream_rate"),

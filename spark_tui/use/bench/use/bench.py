@@ -114,9 +114,16 @@ class BenchSession:
     """One engine's part of one benchmark. `samples` are filled by a HostWatch, `notes` are caveats of this run."""
 
     def __init__(
-        self, driver: LoadDriver, metrics: MetricsSource, endpoint: Endpoint, plan: BenchPlan, conditions: Conditions,
-        *, at: float, salt: int,
-    ) -> None:  # fmt: skip
+        self,
+        driver: LoadDriver,
+        metrics: MetricsSource,
+        endpoint: Endpoint,
+        plan: BenchPlan,
+        conditions: Conditions,
+        *,
+        at: float,
+        salt: int,
+    ) -> None:
         """The same `salt` gives two sessions the same prompts."""
         self.plan = plan
         self.conditions = conditions
@@ -510,9 +517,14 @@ class Benchmark(Struct, frozen=True):
         )
 
     async def run(
-        self, variants: Sequence[Variant], plan: BenchPlan, report: OnProgress, *, stop: asyncio.Event | None = None,
+        self,
+        variants: Sequence[Variant],
+        plan: BenchPlan,
+        report: OnProgress,
+        *,
+        stop: asyncio.Event | None = None,
         per_launch: int = 1,
-    ) -> tuple[BenchRun, ...]:  # fmt: skip
+    ) -> tuple[BenchRun, ...]:
         """Measures one engine, or two in turn (A B, B A, A B ...) with the same prompts, and keeps the results.
 
         Variants with a request are launched for their turns of `per_launch` passes; the first one runs when this is
@@ -578,9 +590,14 @@ class _Run:
     """One benchmark under way. `launches`: its variants are started for their turns."""
 
     def __init__(
-        self, bench: Benchmark, variants: Sequence[Variant], plan: BenchPlan, report: OnProgress, stop: asyncio.Event,
+        self,
+        bench: Benchmark,
+        variants: Sequence[Variant],
+        plan: BenchPlan,
+        report: OnProgress,
+        stop: asyncio.Event,
         per_launch: int,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.launches = all(variant.request is not None for variant in variants)
         self._bench = bench
         self._variants = tuple(variants)
@@ -719,15 +736,23 @@ class _Run:
             self._measuring_since = self._measuring_since or self._clock.monotonic()
             self._last_tick = (self._clock.monotonic(), 0)
             self._publish(
-                step=BenchStep.MEASURING, engine=session.name, segment=segment, rate=None, requests_done=0,
-                requests_running=0, requests_total=segment.requests,
-            )  # fmt: skip
+                step=BenchStep.MEASURING,
+                engine=session.name,
+                segment=segment,
+                rate=None,
+                requests_done=0,
+                requests_running=0,
+                requests_total=segment.requests,
+            )
             self._host.samples = session.samples
             done = await session.measure(segment, self._stop, self._tick)
             self._publish(
-                done=self._progress.done + 1, requests_done=0, requests_running=0, measured=session.id,
+                done=self._progress.done + 1,
+                requests_done=0,
+                requests_running=0,
+                measured=session.id,
                 runs=tuple(each.run(self._seconds) for each in self._sessions),
-            )  # fmt: skip
+            )
             silent = bool(done.records) and not any(record.chunks for record in done.records)
             self._silent[session.id] = self._silent.get(session.id, 0) + 1 if silent else 0
             if self._silent[session.id] >= (1 if self.launches else MOST_SILENT) and not self._stop.is_set():

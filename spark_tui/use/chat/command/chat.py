@@ -81,9 +81,14 @@ def _settings(function: F) -> F:
 @click.option("--image", "images", multiple=True, metavar="FILE", help="Attach an image; may be repeated.")
 @click.option("--audio", "sounds", multiple=True, metavar="FILE", help="Attach audio; may be repeated.")
 @click.option(
-    "--continue", "goes_on", is_flag=False, flag_value="last", default="", metavar="[ID]",
+    "--continue",
+    "goes_on",
+    is_flag=False,
+    flag_value="last",
+    default="",
+    metavar="[ID]",
     help="Continue a saved conversation.  [the last one]",
-)  # fmt: skip
+)
 @click.option("--save/--no-save", "keep", default=None, help="Save it.  [conversations yes, single questions no]")
 @click.option("--model", default="", metavar="NAME", help="Another name that the engine serves (a LoRA).")
 @click.option("--tools", default="", metavar="FILE", help="Tools in JSON; calls are shown, not run.")

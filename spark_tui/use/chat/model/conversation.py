@@ -139,9 +139,17 @@ class ChatThread(Struct, frozen=True):
         models = tuple(dict.fromkeys(each.model for each in self.exchanges))
         engines = tuple(dict.fromkeys(each.engine for each in self.exchanges))
         return ConversationSummary(
-            self.id, self.title, self.created_at, changed_at, len(self.exchanges), models, engines, size,
-            self.damaged, in_use,
-        )  # fmt: skip
+            self.id,
+            self.title,
+            self.created_at,
+            changed_at,
+            len(self.exchanges),
+            models,
+            engines,
+            size,
+            self.damaged,
+            in_use,
+        )
 
     def hits(self, text: str) -> Iterator[ConversationHit]:
         """The title and the exchanges with `text`, whatever its case."""

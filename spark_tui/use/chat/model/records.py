@@ -179,9 +179,11 @@ class ThreadReader:
         match record["type"]:
             case "conversation":
                 self._thread = replace(
-                    thread, id=_text(record, "id"), created_at=_float(record, "created_at"),
+                    thread,
+                    id=_text(record, "id"),
+                    created_at=_float(record, "created_at"),
                     parent=_text(record, "parent"),
-                )  # fmt: skip
+                )
             case "title":
                 self._thread = replace(thread, title=_text(record, "title"))
             case "settings":
@@ -254,17 +256,25 @@ def _asked(record: Mapping[str, Any], chosen: ChatSettings, load: Callable[[str]
     question = "\n\n".join(typed) or _text(record, "question")
     attachments = tuple(
         Attachment(
-            MediaKind(each["kind"]), _text(each, "media_type"), _text(each, "name"),
+            MediaKind(each["kind"]),
+            _text(each, "media_type"),
+            _text(each, "name"),
             base64.b64decode(each["data"], validate=True) if "data" in each else load(_text(each, "file")),
         )
         for each in record.get("attachments", ())
-    )  # fmt: skip
+    )
     return Exchange(
-        _whole(record, "number"), question, _text(record, "engine"), _text(record, "model"),
-        _float(record, "asked_at"), Answer(0.0, content, carried=len(content)), attachments=attachments,
+        _whole(record, "number"),
+        question,
+        _text(record, "engine"),
+        _text(record, "model"),
+        _float(record, "asked_at"),
+        Answer(0.0, content, carried=len(content)),
+        attachments=attachments,
         settings=chosen,
-        limit=limit if isinstance(limit, int) else None, sent_from=_optional(record, "sent_from") or 0,
-    )  # fmt: skip
+        limit=limit if isinstance(limit, int) else None,
+        sent_from=_optional(record, "sent_from") or 0,
+    )
 
 
 def _with_answer(exchange: Exchange, record: Mapping[str, Any]) -> Exchange:

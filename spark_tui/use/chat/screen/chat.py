@@ -756,29 +756,47 @@ def empty(view: EngineView | None, engines_reason: str, *, has_previous: bool) -
         text = Content.assemble(("Cannot list engines.", "bold $error"), "\n\n", fmt.safe(engines_reason))
     elif view is None:
         text = Content.assemble(
-            ("No engine is serving.", "bold"), "\n\n",
-            (key_of("show_presets"), KEY), "  choose a preset and launch it\n",
-            (key_of("show_home"), KEY), "  running engines\n\n",
+            ("No engine is serving.", "bold"),
+            "\n\n",
+            (key_of("show_presets"), KEY),
+            "  choose a preset and launch it\n",
+            (key_of("show_home"), KEY),
+            "  running engines\n\n",
             (leaves, "$dim"),
-        )  # fmt: skip
+        )
     elif problem is not None:
         text = Content.assemble(
-            fmt.safe(problem.summary, "bold"), "\n", fmt.safe(problem.remedy), "\n\n",
-            (key_of("show_home"), KEY), "  progress\n", (key_of("show_logs"), KEY), "  log\n\n",
+            fmt.safe(problem.summary, "bold"),
+            "\n",
+            fmt.safe(problem.remedy),
+            "\n\n",
+            (key_of("show_home"), KEY),
+            "  progress\n",
+            (key_of("show_logs"), KEY),
+            "  log\n\n",
             (leaves, "$dim"),
-        )  # fmt: skip
+        )
     else:
         window = view.models[0].max_model_len if view.models else None
         text = Content.assemble(
-            "Chatting with ", fmt.safe(view.served_name, "bold"),
-            (f"   {short_tokens(window)} tokens of context" if window else "", "$dim"), "\n\n",
-            ("Enter", KEY), "  send\n",
-            ("^j   ", KEY), "  new line ", ("(in some terminals shift+enter and alt+enter too)\n", "$dim"),
-            (f"{key_of('stop_answer'):5}", KEY), "  stop answer, or leave the prompt; then ",
-            (screen_keys(), KEY), " change the screen\n",
-            (f"{key_of('chat_settings'):5}", KEY), "  system prompt, sampling, reasoning, tools\n",
-            (f"{key_of('open_conversation'):5}", KEY), "  saved conversations",
-        )  # fmt: skip
+            "Chatting with ",
+            fmt.safe(view.served_name, "bold"),
+            (f"   {short_tokens(window)} tokens of context" if window else "", "$dim"),
+            "\n\n",
+            ("Enter", KEY),
+            "  send\n",
+            ("^j   ", KEY),
+            "  new line ",
+            ("(in some terminals shift+enter and alt+enter too)\n", "$dim"),
+            (f"{key_of('stop_answer'):5}", KEY),
+            "  stop answer, or leave the prompt; then ",
+            (screen_keys(), KEY),
+            " change the screen\n",
+            (f"{key_of('chat_settings'):5}", KEY),
+            "  system prompt, sampling, reasoning, tools\n",
+            (f"{key_of('open_conversation'):5}", KEY),
+            "  saved conversations",
+        )
     if not has_previous:
         return text
     return Content.assemble(text, "\n\n", (key_of("new_chat"), KEY), ("  back to the last conversation", "$dim"))
@@ -786,9 +804,11 @@ def empty(view: EngineView | None, engines_reason: str, *, has_previous: bool) -
 
 def live_state(exchange: Exchange, now: float) -> Content:
     return Content.assemble(
-        (f" {phase(exchange.answer)}", "$warning"), (f"  {progress(exchange, now)}   ", "$dim"),
-        (key_of("stop_answer"), KEY), (" stop", "$dim"),
-    )  # fmt: skip
+        (f" {phase(exchange.answer)}", "$warning"),
+        (f"  {progress(exchange, now)}   ", "$dim"),
+        (key_of("stop_answer"), KEY),
+        (" stop", "$dim"),
+    )
 
 
 def hint(*, writing: bool, files: tuple[str, ...], waits_for: str = "") -> Content:

@@ -175,10 +175,13 @@ class ChatSettingsPanel(QuietModal[ChatSettings | None]):
             dialog.border_subtitle = "^o save  Esc cancel"
             yield Static(Content.styled("system prompt", "$dim"))
             system = TextArea(
-                self._chosen.system, id="field-system", compact=True, highlight_cursor_line=False,
+                self._chosen.system,
+                id="field-system",
+                compact=True,
+                highlight_cursor_line=False,
                 placeholder=fmt.safe(truncate(self._defaults.settings.system or "none", PROMPT_CELLS)),
                 tab_behavior="focus",
-            )  # fmt: skip
+            )
             system.cursor_blink = False
             yield system
             with VerticalScroll(can_focus=False, id="chat-fields"):
@@ -186,9 +189,12 @@ class ChatSettingsPanel(QuietModal[ChatSettings | None]):
                     with Horizontal(classes="chat-field"):
                         yield Static(Content.styled(row.label, "$dim"), classes="chat-label")
                         yield Input(
-                            row.value, placeholder=row.default, id=f"field-{row.key}", compact=True,
+                            row.value,
+                            placeholder=row.default,
+                            id=f"field-{row.key}",
+                            compact=True,
                             select_on_focus=False,
-                        )  # fmt: skip
+                        )
             yield Static("", id="chat-settings-hint")
 
     def on_mount(self) -> None:

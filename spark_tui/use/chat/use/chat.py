@@ -57,8 +57,10 @@ def engine_side(before: MetricPage, after: MetricPage) -> EngineSide | None:
     """What the engine counted between two of its pages; None when nothing grew, or when it was restarted in between."""
     change = Change(Snapshot(0.0, before), Snapshot(0.0, after), None)
     queue, drafted, accepted = (
-        change.histogram(Family.QUEUE), change.grown(Family.DRAFT_TOKENS), change.grown(Family.ACCEPTED),
-    )  # fmt: skip
+        change.histogram(Family.QUEUE),
+        change.grown(Family.DRAFT_TOKENS),
+        change.grown(Family.ACCEPTED),
+    )
     requests = queue.count if queue is not None else 0.0
     if not before.groups or restarted(before, after) or not (requests or drafted):
         return None
@@ -384,9 +386,13 @@ class Conversation:
     def use(self, target: ChatTarget, question: str = "", attachments: tuple[Attachment, ...] = ()) -> ContextUse:
         """The part of the engine's context that asking `question` takes."""
         return context_use(
-            self.exchanges, self.settings, UserInput(question, attachments),
-            limit=target.limit, model=target.model, sent_from=self.sent_from,
-        )  # fmt: skip
+            self.exchanges,
+            self.settings,
+            UserInput(question, attachments),
+            limit=target.limit,
+            model=target.model,
+            sent_from=self.sent_from,
+        )
 
     def trims(self, use: ContextUse) -> tuple[TrimPlan, ...]:
         """Ways to make room, mildest first."""
@@ -479,10 +485,17 @@ class Conversation:
         self._last_number += 1
         builder = AnswerBuilder(self._clock.monotonic(), content=carried.content, reasoning=carried.reasoning)
         begun = Exchange(
-            self._last_number, say.question, target.engine, target.model, self._clock.now(), builder.snapshot(),
-            attachments=say.attachments, settings=self.settings,
-            limit=target.limit, sent_from=self.sent_from,
-        )  # fmt: skip
+            self._last_number,
+            say.question,
+            target.engine,
+            target.model,
+            self._clock.now(),
+            builder.snapshot(),
+            attachments=say.attachments,
+            settings=self.settings,
+            limit=target.limit,
+            sent_from=self.sent_from,
+        )
         live = self._live = LiveExchange(begun, builder)
         lines: list[_Item] = []
         if not self._title:

@@ -63,9 +63,14 @@ def _install(session: Session, at: str, *, yes: bool) -> int:
         raise RefusedError("Nothing was written.", "Skip the question with --yes.")
 
     unit = Unit(
-        _TIMER, "Measures what spark-tui serves, each night", "canary --remove", ("canary",), ("Nice=10",),
-        calendar=(f"*-*-* {at}:00",), no_systemd="Use cron (crontab -e): spark-tui canary",
-    )  # fmt: skip
+        _TIMER,
+        "Measures what spark-tui serves, each night",
+        "canary --remove",
+        ("canary",),
+        ("Nice=10",),
+        calendar=(f"*-*-* {at}:00",),
+        no_systemd="Use cron (crontab -e): spark-tui canary",
+    )
     session.run(lambda context: context.in_thread(context.ports.boot.install, unit), changes=True)
     session.done({"id": UNIT, "installed": True, "at": at}, "Installed. See the last night: spark-tui canary --status")
     return ExitCode.DONE

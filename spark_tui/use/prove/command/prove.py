@@ -33,9 +33,7 @@ _EXAMPLES = """\
 @click.option("--kept", is_flag=True, help="Show the last proof of this engine; asks nothing.")
 @click.option("--compare", "other", default="", metavar="ID", help="Compare with a proof, an engine's, or: last.")
 @click.option("--junit", "junit", default="", metavar="FILE", help="Write JUnit XML into a new file.")
-def prove(
-    session: Session, name: str, full: bool, only: tuple[str, ...], kept: bool, other: str, junit: str
-) -> int:  # fmt: skip
+def prove(session: Session, name: str, full: bool, only: tuple[str, ...], kept: bool, other: str, junit: str) -> int:
     """Prove that an engine does what agents need: tool calls, reasoning, structured output, depth.
 
     Without NAME: the engine that runs, if it is the only one. Asks through chat, /v1/responses and /v1/messages,

@@ -318,42 +318,57 @@ def _basics(api: Api, stream: bool) -> Iterator[Case]:
     own: dict[str, Any] = {"thinking": False, "temperature": 0.0} if api is Api.CHAT else {"most_tokens": 1536}
     end, base = ".stream" if stream else "", Question("", api=api, stream=stream, **own)
     yield Case(
-        f"{api}.text{end}", Area.TEXT, replace(base, prompt="Reply with exactly this word: pelican"),
+        f"{api}.text{end}",
+        Area.TEXT,
+        replace(base, prompt="Reply with exactly this word: pelican"),
         (says("pelican"), no_calls, finishes("stop")),
-    )  # fmt: skip
+    )
     weather = replace(base, prompt=_ASK_WEATHER, tools=(WEATHER,))
     yield Case(f"{api}.tool{end}", Area.TOOLS, weather, (calls(_PARIS), finishes("tool_calls")))
     yield Case(
-        f"{api}.tool.result{end}", Area.TOOLS,
+        f"{api}.tool.result{end}",
+        Area.TOOLS,
         replace(weather, called=result, result='{"celsius": 17.3, "sky": "hail"}'),
         (says("17.3"), no_calls, finishes("stop")),
-    )  # fmt: skip
+    )
     yield Case(
-        f"{api}.tool.parallel{end}", Area.TOOLS, replace(weather, prompt=_ASK_BOTH),
+        f"{api}.tool.parallel{end}",
+        Area.TOOLS,
+        replace(weather, prompt=_ASK_BOTH),
         (calls(_PARIS, ("get_weather", {"city": "Oslo"})), finishes("tool_calls")),
         full=api is not Api.CHAT and not stream,
-    )  # fmt: skip
+    )
     required = replace(weather, prompt="I am in Paris. Say hello.", choice="required")
     yield Case(
-        f"{api}.tool.required{end}", Area.TOOLS, required,
-        (some_call("get_weather"), finishes("tool_calls", "stop")), full=stream and api is not Api.CHAT,
-    )  # fmt: skip
+        f"{api}.tool.required{end}",
+        Area.TOOLS,
+        required,
+        (some_call("get_weather"), finishes("tool_calls", "stop")),
+        full=stream and api is not Api.CHAT,
+    )
     named = replace(required, choice="check_door", tools=(WEATHER, OTHERS[1]), prompt="Say hello to door 4.")
     yield Case(
-        f"{api}.tool.named{end}", Area.TOOLS, named,
-        (some_call("check_door"), finishes("tool_calls", "stop")), full=stream and api is not Api.CHAT,
-    )  # fmt: skip
+        f"{api}.tool.named{end}",
+        Area.TOOLS,
+        named,
+        (some_call("check_door"), finishes("tool_calls", "stop")),
+        full=stream and api is not Api.CHAT,
+    )
     yield Case(
-        f"{api}.length{end}", Area.LIMITS,
+        f"{api}.length{end}",
+        Area.LIMITS,
         replace(base, prompt="Count from 1 to 200 in words.", most_tokens=16),
-        (finishes("length"), _at_most(16)), full=stream,
-    )  # fmt: skip
+        (finishes("length"), _at_most(16)),
+        full=stream,
+    )
     if api is not Api.MESSAGES:
         person = "Ada is 36 and speaks French and Greek. Give her as JSON: name, age, languages."
         yield Case(
-            f"{api}.schema{end}", Area.STRUCTURE, replace(base, prompt=person, schema=_PERSON),
+            f"{api}.schema{end}",
+            Area.STRUCTURE,
+            replace(base, prompt=person, schema=_PERSON),
             (_valid_person, finishes("stop")),
-        )  # fmt: skip
+        )
 
 
 def _chat_only() -> Iterator[Case]:
@@ -363,14 +378,19 @@ def _chat_only() -> Iterator[Case]:
         for name, content in _FIXED.items():
             wanted = ("write_file", {"path": "notes.txt", "content": content})
             yield Case(
-                f"chat.arguments.{name}{end}", Area.ARGUMENTS, replace(_written(content), stream=stream),
-                (calls(wanted),), full=not stream,
-            )  # fmt: skip
+                f"chat.arguments.{name}{end}",
+                Area.ARGUMENTS,
+                replace(_written(content), stream=stream),
+                (calls(wanted),),
+                full=not stream,
+            )
         order = f"Call place_order with exactly these arguments: {json.dumps(_ORDERED)}"
         yield Case(
-            f"chat.arguments.nested{end}", Area.ARGUMENTS,
-            replace(plain, prompt=order, tools=(_ORDER,), stream=stream), (calls(("place_order", _ORDERED)),),
-        )  # fmt: skip
+            f"chat.arguments.nested{end}",
+            Area.ARGUMENTS,
+            replace(plain, prompt=order, tools=(_ORDER,), stream=stream),
+            (calls(("place_order", _ORDERED)),),
+        )
         think = replace(plain, prompt="What is 17 times 23? Think first.", thinking=True, temperature=0.6)
         think = replace(think, stream=stream, most_tokens=4096)
         yield Case(f"chat.reasoning{end}", Area.REASONING, think, (_reasons, says("391"), finishes("stop")))
@@ -389,9 +409,11 @@ def _chat_only() -> Iterator[Case]:
     for api in (Api.CHAT, Api.MESSAGES):
         thinking = False if api is Api.CHAT else None
         yield Case(
-            f"{api}.stop", Area.LIMITS, replace(stopping, api=api, thinking=thinking),
+            f"{api}.stop",
+            Area.LIMITS,
+            replace(stopping, api=api, thinking=thinking),
             (says("four"), _stopped_before("five"), finishes("stop")),
-        )  # fmt: skip
+        )
     yield Case("chat.logprobs", Area.LIMITS, replace(plain, prompt="Say hello.", logprobs=2), (_has_logprobs,))
     prose = replace(plain, prompt=_PROSE, most_tokens=400)
     for name, heat in (("chat.prose", 0.0), ("chat.prose.warm", 0.7)):

@@ -249,9 +249,13 @@ class BenchScreen(ListScreen):
         if not names:
             return Content.assemble("No runs yet.\n\n", (present.no_engine(self.world[ENGINES]), "$dim"))
         return Content.assemble(
-            "No runs yet.\n\n", (key_of("start_bench"), "bold $primary"), " or ", (key_of("open_run"), "bold $primary"),
-            " to start a benchmark of ", safe(" or ".join(names), "bold"),
-        )  # fmt: skip
+            "No runs yet.\n\n",
+            (key_of("start_bench"), "bold $primary"),
+            " or ",
+            (key_of("open_run"), "bold $primary"),
+            " to start a benchmark of ",
+            safe(" or ".join(names), "bold"),
+        )
 
     def show_selected(self) -> None:
         key, result, progress = self.rows.key, self.result, self._progress

@@ -99,7 +99,7 @@ def fields_of(engine: str, names: Sequence[str]) -> tuple[FormField, ...]:
         FormField("rounds", "rounds", "requests of each stream in a pass", value=str(_DEFAULT.rounds)),
         FormField("content", "text", "random: no cache, no guess. prose: speculation guesses", value="random"),
         FormField("prompt_cache", "prefix cache", "cold: each prompt is new. warm: always the same", value="cold"),
-    )  # fmt: skip
+    )
 
 
 class BenchForm(FormScreen[BenchRequest]):
@@ -208,9 +208,14 @@ class BenchForm(FormScreen[BenchRequest]):
 
     def _caveats(self, plan: BenchPlan, view: EngineView) -> tuple[str, ...]:
         conditions = conditions_of(
-            view, host=self._core.store.world.identity, image=None, gpu=None, now=self._core.clock.now(),
-            tool_version=spark_tui.__version__, context=_context_of(view),
-        )  # fmt: skip
+            view,
+            host=self._core.store.world.identity,
+            image=None,
+            gpu=None,
+            now=self._core.clock.now(),
+            tool_version=spark_tui.__version__,
+            context=_context_of(view),
+        )
         return plan_caveats(plan, conditions)
 
     def _duration(self, order: BenchRequest) -> str:

@@ -115,9 +115,16 @@ class Prover(Struct, frozen=True):
         return tuple(sorted(self.proofs.all(), key=lambda proof: -proof.at))
 
     async def run(
-        self, name: str, report: OnProgress, *, full: bool = False, only: Collection[str] = (), compiles: bool = True,
-        stop: asyncio.Event | None = None, times: Times | None = None,
-    ) -> Proof:  # fmt: skip
+        self,
+        name: str,
+        report: OnProgress,
+        *,
+        full: bool = False,
+        only: Collection[str] = (),
+        compiles: bool = True,
+        stop: asyncio.Event | None = None,
+        times: Times | None = None,
+    ) -> Proof:
         """Asks every case, or those whose id begins with one of `only`, and keeps the proof of a run over all. Without
         `compiles` those are left out that may make the engine compile.
 
@@ -125,8 +132,11 @@ class Prover(Struct, frozen=True):
         cases, MeasurementVoid where the engine ended or was restarted meanwhile, and the error that says why it cannot
         be asked at all.
         """
-        cases = [case for case in CASES if (not only or case.id.startswith(tuple(only))) and
-                 (compiles or not case.may_compile)]  # fmt: skip
+        cases = [
+            case
+            for case in CASES
+            if (not only or case.id.startswith(tuple(only))) and (compiles or not case.may_compile)
+        ]
         if not cases:
             raise UsageError(f"No case begins with {', '.join(only)}.", "Try chat.tool, responses or messages.")
         endpoint, conditions = await self.benchmark.target(name)
@@ -165,9 +175,16 @@ def speculates(conditions: Conditions) -> bool:
 
 class _ProveRun:
     def __init__(
-        self, prover: Prover, endpoint: Endpoint, conditions: Conditions, report: OnProgress, stop: asyncio.Event,
-        times: Times, *, full: bool,
-    ) -> None:  # fmt: skip
+        self,
+        prover: Prover,
+        endpoint: Endpoint,
+        conditions: Conditions,
+        report: OnProgress,
+        stop: asyncio.Event,
+        times: Times,
+        *,
+        full: bool,
+    ) -> None:
         self._prover = prover
         self._endpoint = endpoint
         self._conditions = conditions
