@@ -368,9 +368,11 @@ class SparkApp(EnginesApp):
         host: Any = await self.push_screen_wait(self.make_screen("hosts", hosts))
         if host is not None:
             await self.lend_terminal(
-                partial(hosts.open, host), "ssh", f"spark-tui --host {host.name}",
+                partial(hosts.open, host),
+                "ssh",
+                f"spark-tui --host {host.name}",
                 f"{host.name}: ssh {host.destination} ... (q comes back here)",
-            )  # fmt: skip
+            )
 
     async def lend_terminal(self, work: Callable[[], Awaitable[T]], program: str, command: str, note: str = "") -> T:
         """Gives the terminal to another program until `work` is done. Nothing is painted meanwhile, although the core

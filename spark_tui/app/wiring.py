@@ -175,16 +175,24 @@ def build(settings: Settings, folders: Folders, environ: Mapping[str, str], room
 
 
 def build_demo(
-    settings: Settings | None = None, folders: Folders | None = None, *, clock: Clock | None = None,
+    settings: Settings | None = None,
+    folders: Folders | None = None,
+    *,
+    clock: Clock | None = None,
     rooms: Rooms = ROOMS,
-) -> Context:  # fmt: skip
+) -> Context:
     """A simulated Spark, fed with recordings of a real one. Of `settings` only the looks count, and read-only. Uses no
     Docker; a saved log is a real file."""
     simulated, given = folders_of({}, DEMO_HOME), settings or Settings()
     shown = replace(
-        defaults(simulated), read_only=given.read_only, refresh_seconds=given.refresh_seconds,
-        theme=given.theme, glyphs=given.glyphs, keymap=given.keymap, notify=given.notify,
-    )  # fmt: skip
+        defaults(simulated),
+        read_only=given.read_only,
+        refresh_seconds=given.refresh_seconds,
+        theme=given.theme,
+        glyphs=given.glyphs,
+        keymap=given.keymap,
+        notify=given.notify,
+    )
     ports = demo_ports(rooms, folders=folders, clock=clock)
     return Context(shown, ports, _host_paths(shown, simulated), demo=True)
 

@@ -225,9 +225,12 @@ class SimulatedDaemon:
             for event in self._world.journal[position:]:
                 code = {} if event.exit_code is None else {"exitCode": str(event.exit_code)}
                 told = {
-                    "Type": "container", "Action": event.action, "time": int(event.at), "timeNano": int(event.at * 1e9),
+                    "Type": "container",
+                    "Action": event.action,
+                    "time": int(event.at),
+                    "timeNano": int(event.at * 1e9),
                     "Actor": {"ID": event.container_id, "Attributes": {"name": event.name, **code}},
-                }  # fmt: skip
+                }
                 position += 1
                 yield json.dumps(told).encode() + b"\n"
             await self._changed(*self._world.containers.values())
@@ -277,12 +280,13 @@ class SimulatedDaemon:
         digest = reference.partition("@")[2] or f"sha256:{self._world.fingerprint('digest', reference)}"
         entrypoint, command = next((rest for mark, *rest in _ENTRYPOINTS if mark in reference), [[], []])
         return {
-            "Id": self._id_of(reference), "Architecture": "arm64", "Os": "linux", "Size": 2 * sum(_LAYERS_MIB) * MIB,
+            "Id": self._id_of(reference),
+            "Architecture": "arm64",
+            "Os": "linux",
+            "Size": 2 * sum(_LAYERS_MIB) * MIB,
             "RepoDigests": [f"{repository(reference)}@{digest}"],
-            "Config": {
-                "Entrypoint": entrypoint, "Cmd": command, "Env": ["CUDA_VERSION=13.0.2", "NCCL_VERSION=2.28.3"]
-            },
-        }  # fmt: skip
+            "Config": {"Entrypoint": entrypoint, "Cmd": command, "Env": ["CUDA_VERSION=13.0.2", "NCCL_VERSION=2.28.3"]},
+        }
 
     def _own_name(self, reference: str) -> str:
         """The name by which an image was downloaded, for its id, its digest or another name; empty for an id that none
@@ -308,8 +312,10 @@ class SimulatedDaemon:
         for reference in sorted(self._downloaded):
             facts, days = self._image_facts(reference), 9 if "@" in reference else 2 + 20 * noise(reference)
             row = {name: facts[name] for name in ("Id", "RepoDigests", "Size")} | {
-                "RepoTags": [], "SharedSize": _SHARED_BYTES, "Created": int(self._clock.now() - days * 86_400)
-            }  # fmt: skip
+                "RepoTags": [],
+                "SharedSize": _SHARED_BYTES,
+                "Created": int(self._clock.now() - days * 86_400),
+            }
             row = found.setdefault(facts["Id"], row)
             row["RepoTags"] += [] if "@" in reference else [reference]
         return list(found.values())
@@ -366,8 +372,10 @@ def _spec(name: str, body: Mapping[str, Any]) -> ContainerSpec:
     host = body.get("HostConfig") or {}
     network, entrypoint = host.get("NetworkMode") or "bridge", body.get("Entrypoint")
     # In the host's network a server listens on its own port.
-    bindings = host.get("PortBindings") or {key: [{"HostPort": key.partition("/")[0]}] for key in (
-        body.get("ExposedPorts") or () if network == "host" else ())}  # fmt: skip
+    bindings = host.get("PortBindings") or {
+        key: [{"HostPort": key.partition("/")[0]}]
+        for key in (body.get("ExposedPorts") or () if network == "host" else ())
+    }
     return ContainerSpec(
         name,
         body["Image"],
@@ -393,19 +401,29 @@ def _inspected(one: DemoContainer) -> dict[str, Any]:
         published = {"HostIp": port.host_ip, "HostPort": str(port.host_port)}
         bindings.setdefault(f"{port.container_port}/{port.protocol}", []).append(published)
     return {
-        "Id": one.id, "Name": f"/{one.name}", "Image": one.image_id, "Created": _stamp(one.created_at),
+        "Id": one.id,
+        "Name": f"/{one.name}",
+        "Image": one.image_id,
+        "Created": _stamp(one.created_at),
         "Config": {
-            "Image": one.image, "Entrypoint": None, "Cmd": list(one.argv), "Tty": False, "Labels": dict(one.labels),
+            "Image": one.image,
+            "Entrypoint": None,
+            "Cmd": list(one.argv),
+            "Tty": False,
+            "Labels": dict(one.labels),
             "Env": [f"{name}={value}" for name, value in one.variables],
         },
         "HostConfig": {"NetworkMode": one.network_mode, "PortBindings": bindings},
         "State": {
-            "Status": "running" if alive else "exited" if last else "created", "Running": alive,
-            "Pid": last.pid if alive and last else 0, "ExitCode": one.exit_code or 0,
-            "StartedAt": _stamp(last.started_at if last else None), "FinishedAt": _stamp(ended),
+            "Status": "running" if alive else "exited" if last else "created",
+            "Running": alive,
+            "Pid": last.pid if alive and last else 0,
+            "ExitCode": one.exit_code or 0,
+            "StartedAt": _stamp(last.started_at if last else None),
+            "FinishedAt": _stamp(ended),
         },
         "Mounts": [{"Type": "bind", "Source": STORE, "Destination": "/models", "RW": True}],
-    }  # fmt: skip
+    }
 
 
 def _stamp(at: float | None) -> str:

@@ -137,10 +137,17 @@ class DemoDownloads:
 
     def _download(self, id_: str, each: _Fetch, speed: float | None) -> Download:
         return Download(
-            each.phase, tuple(self._file(each, file) for file in each.files), each.commit, id=id_, request=each.request,
-            speed=speed if each.phase is DownloadPhase.DOWNLOADING else None, limit=self._limits.bytes_per_second,
-            created=each.created, ended=each.ended, left_out=each.left_out,
-        )  # fmt: skip
+            each.phase,
+            tuple(self._file(each, file) for file in each.files),
+            each.commit,
+            id=id_,
+            request=each.request,
+            speed=speed if each.phase is DownloadPhase.DOWNLOADING else None,
+            limit=self._limits.bytes_per_second,
+            created=each.created,
+            ended=each.ended,
+            left_out=each.left_out,
+        )
 
     def _file(self, each: _Fetch, file: RepoFile) -> FileProgress:
         here = self._of(each, file)

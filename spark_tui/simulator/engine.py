@@ -144,10 +144,12 @@ class SimulatedEngines:
             yield chunk({"reasoning" if number < len(reasoning) else "content": token})
         yield chunk({}, "stop" if count == len(tokens) else "length")
         usage = {
-            "prompt_tokens": prompt_tokens, "completion_tokens": count, "total_tokens": prompt_tokens + count,
+            "prompt_tokens": prompt_tokens,
+            "completion_tokens": count,
+            "total_tokens": prompt_tokens + count,
             "completion_tokens_details": {"reasoning_tokens": min(count, len(reasoning))},
             "prompt_tokens_details": {"cached_tokens": prompt_tokens // 16 * 16 // 2},
-        }  # fmt: skip
+        }
         yield {"object": "chat.completion.chunk", "model": container.served_name, "choices": [], "usage": usage}
 
 
@@ -178,8 +180,10 @@ _NAMES: Final = {
 }  # fmt: skip
 """vLLM's names, which the simulated servers of other makers use too."""
 _LABELS: Final = {
-    Family.WAITING_BY_REASON: "reason", Family.FINISHED: "finished_reason", Family.ACCEPTED_BY_POSITION: "position",
-}  # fmt: skip
+    Family.WAITING_BY_REASON: "reason",
+    Family.FINISHED: "finished_reason",
+    Family.ACCEPTED_BY_POSITION: "position",
+}
 
 
 def page_of_metrics(run: Run, now: float) -> bytes:

@@ -309,9 +309,18 @@ def vllm_start(profile: EngineProfile, ending: Sequence[str] = ()) -> tuple[Reco
     vision = 1.0 if facts and "image" in facts.modalities else 0.1
     heavy = 0.1 if profile.eager else 0.55 + 0.45 * min(2.0, load)
     rates = _Rates(
-        ((51.5, 1.0), (133.0, 0.03), (304.0, load), (327.4, 1.0 if profile.drafts else 0.05), (341.0, 1.0),
-         (449.0, heavy), (470.0, 1.0), (484.0, vision), (10_000.0, 1.0))
-    )  # fmt: skip
+        (
+            (51.5, 1.0),
+            (133.0, 0.03),
+            (304.0, load),
+            (327.4, 1.0 if profile.drafts else 0.05),
+            (341.0, 1.0),
+            (449.0, heavy),
+            (470.0, 1.0),
+            (484.0, vision),
+            (10_000.0, 1.0),
+        )
+    )
     absent = "|".join(_absent(profile))
     lines: list[tuple[float, str]] = []
     early = bool(ending) and ending[0] == "early"
@@ -416,13 +425,23 @@ def other_start(profile: EngineProfile, kv_bytes: int) -> tuple[RecordedLog, Boo
     kv, gib, load = kv_bytes / GIB, profile.checkpoint_gib, 12.0 + 3.2 * profile.checkpoint_gib
     marks = BootMarks(8, 14, 14 + load, 15 + load, 18 + load, 30 + load, 34 + load)
     values = {
-        "gib": f"{gib:.2f}", "mib": f"{gib * 1024 - 166:.2f}", "kv": f"{kv:.2f}", "kv_mib": f"{kv * 1024:.2f}",
-        "half_mib": f"{kv * 512:.2f}", "tokens": str(profile.capacity(kv_bytes).tokens),
-        "context": str(profile.context), "streams": str(profile.streams), "share": f"{profile.share:g}",
-        "loaded": f"{118 - gib:.2f}", "left": f"{118 - gib - kv:.2f}", "load": f"<<s:{load:.2f}>>",
-        "took": f"<<s:{marks.ready - marks.load:.2f}>>", "quantization": profile.option("--quantization") or "None",
-        "dtype": profile.kv_dtype, "threads": profile.option("--threads") or "8",
-    }  # fmt: skip
+        "gib": f"{gib:.2f}",
+        "mib": f"{gib * 1024 - 166:.2f}",
+        "kv": f"{kv:.2f}",
+        "kv_mib": f"{kv * 1024:.2f}",
+        "half_mib": f"{kv * 512:.2f}",
+        "tokens": str(profile.capacity(kv_bytes).tokens),
+        "context": str(profile.context),
+        "streams": str(profile.streams),
+        "share": f"{profile.share:g}",
+        "loaded": f"{118 - gib:.2f}",
+        "left": f"{118 - gib - kv:.2f}",
+        "load": f"<<s:{load:.2f}>>",
+        "took": f"<<s:{marks.ready - marks.load:.2f}>>",
+        "quantization": profile.option("--quantization") or "None",
+        "dtype": profile.kv_dtype,
+        "threads": profile.option("--threads") or "8",
+    }
     lines = (
         (getattr(marks, mark) + offset, fill(text, values)) for mark, offset, text in other_script(profile.runtime)
     )

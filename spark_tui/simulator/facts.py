@@ -53,7 +53,12 @@ FACTS: Final = decode((Path(__file__).parent / "data/facts.json").read_bytes(), 
 """Checkpoints by repository, or by path within the store: what the readers find in the files of `shelf`, kept because
 each command of the demo needs some of it."""
 SIZES: Final = {card[0]: card[1] for card in SHELF} | {
-    RECORDED_MODEL: 21.3, "/models/Qwen3-30B-A3B-Q4_K_M.gguf": 17.3, "qwen3:32b": 18.6, "/models/smollm2": 0.3,
-    "/models/gemma4-coder": 7.7, "/models/DFlash-Qwen3.5-27B-Uncensored-NVFP4": 18.6, "google/gemma-4-31B-it": 58.3,
-}  # fmt: skip
+    RECORDED_MODEL: 21.3,
+    "/models/Qwen3-30B-A3B-Q4_K_M.gguf": 17.3,
+    "qwen3:32b": 18.6,
+    "/models/smollm2": 0.3,
+    "/models/gemma4-coder": 7.7,
+    "/models/DFlash-Qwen3.5-27B-Uncensored-NVFP4": 18.6,
+    "google/gemma-4-31B-it": 58.3,
+}
 """GiB of the files."""

@@ -181,16 +181,32 @@ def _earlier(now: float) -> tuple[StartRecord, ...]:
         driver="580.95.05",
     )
     warm = replace(
-        cold, container="demo-2", at=now - 3.2 * 86_400, warm=True, phases=_WARM,
-        seconds=sum(seconds for _, seconds in _WARM), ended_at=now - 2.9 * 86_400,
-    )  # fmt: skip
+        cold,
+        container="demo-2",
+        at=now - 3.2 * 86_400,
+        warm=True,
+        phases=_WARM,
+        seconds=sum(seconds for _, seconds in _WARM),
+        ended_at=now - 2.9 * 86_400,
+    )
     failed = replace(
-        cold, container="demo-3", at=now - 2.1 * 86_400, engine=FAILED_NAME, preset="", ready=False, warm=None,
-        outcome=StartOutcome.FAILED, seconds=None, phases=_COLD[:2], sizes=StartSizes(utilization=0.91),
-        failed_in=PhaseId.ENGINE_INIT, cause="free_memory_below_utilization",
-        failure="vLLM wants 110.7 GiB (0.91 of 121.6), and 109.5 GiB were free.", exit_code=1,
+        cold,
+        container="demo-3",
+        at=now - 2.1 * 86_400,
+        engine=FAILED_NAME,
+        preset="",
+        ready=False,
+        warm=None,
+        outcome=StartOutcome.FAILED,
+        seconds=None,
+        phases=_COLD[:2],
+        sizes=StartSizes(utilization=0.91),
+        failed_in=PhaseId.ENGINE_INIT,
+        cause="free_memory_below_utilization",
+        failure="vLLM wants 110.7 GiB (0.91 of 121.6), and 109.5 GiB were free.",
+        exit_code=1,
         ended_at=now - 2.1 * 86_400 + 44,
-    )  # fmt: skip
+    )
     return cold, warm, failed
 
 
@@ -206,7 +222,12 @@ def _day(world: DemoWorld) -> tuple[Record, ...]:
             (ready, f"{SERVING_NAME}: ready after 6m49s", "info", "ready", SERVING_NAME),
             (world.began_at + _SILENCE[0], f"{SERVING_NAME}: no answer within 6 s", "warning", "stalled", SERVING_NAME),
             (failed.created_at, f"{FAILED_OURS}: launch requested", "info", "launch", FAILED_OURS),
-            (failed.created_at + 44, f"{FAILED_OURS}: failed (exit 1): memory share too large", "error", "failed",
-             FAILED_OURS),
+            (
+                failed.created_at + 44,
+                f"{FAILED_OURS}: failed (exit 1): memory share too large",
+                "error",
+                "failed",
+                FAILED_OURS,
+            ),
         )
-    )  # fmt: skip
+    )

@@ -99,10 +99,19 @@ def _described(card: Card, now: float) -> dict[str, Any]:
     size, changed = int(gib * GIB), datetime.fromtimestamp(now, UTC) - timedelta(days)
     dtype, quantization = _STATED.get(form, ("BF16", None))
     return {
-        "id": repo, "author": repo.partition("/")[0], "sha": COMMIT, "gated": "auto" if repo in GATED else False,
-        "private": False, "downloads": thousands * 1000, "likes": thousands, "pipeline_tag": "text-generation",
-        "lastModified": changed.strftime("%Y-%m-%dT%H:%M:%S.%fZ"), "usedStorage": size, "library_name": "transformers",
-        "tags": [f"license:{licence}"], "cardData": {"license": licence},
+        "id": repo,
+        "author": repo.partition("/")[0],
+        "sha": COMMIT,
+        "gated": "auto" if repo in GATED else False,
+        "private": False,
+        "downloads": thousands * 1000,
+        "likes": thousands,
+        "pipeline_tag": "text-generation",
+        "lastModified": changed.strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+        "usedStorage": size,
+        "library_name": "transformers",
+        "tags": [f"license:{licence}"],
+        "cardData": {"license": licence},
         "config": {"quantization_config": quantization} if quantization else {},
         "safetensors": {"parameters": {dtype: size if quantization else size // 2}, "total": 0},
-    }  # fmt: skip
+    }

@@ -362,10 +362,15 @@ class SimulatedDoctor(FileDoctorProbe):
         foreign = path.name == "vllm"
         return Ok(
             StoreState(
-                str(path), exists=True, writable=True, free=DISK_FREE, total=DISK_TOTAL, foreign=2 * foreign,
+                str(path),
+                exists=True,
+                writable=True,
+                free=DISK_FREE,
+                total=DISK_TOTAL,
+                foreign=2 * foreign,
                 foreign_example=f"{path}/hub/.locks" if foreign else "",
             )
-        )  # fmt: skip
+        )
 
 
 class SimulatedDropper:

@@ -162,27 +162,49 @@ def _cached(now: float, name: str, gib: float, shards: int, state: Completeness,
         COMMIT, f"{path}/snapshots/{COMMIT}", ("main",), here + 3, size, int(gib * GIB), state, reasons, missing, now
     )
     finding = Finding(
-        "interrupted_download", Severity.WARNING, "an interrupted download has left 1.2 GiB",
+        "interrupted_download",
+        Severity.WARNING,
+        "an interrupted download has left 1.2 GiB",
         remedy="Resume the download, or delete the unfinished files.",
-    )  # fmt: skip
+    )
     return StoredModel(
-        id=name, layout=Layout.CACHE, path=path, revisions=(revision,), commit=COMMIT, completeness=state,
-        reasons=reasons, size=size, disk=size + sum(each.have for each in partials), partials=partials,
-        used=now - days * _DAY, findings=(finding,) if partials else (),
-    )  # fmt: skip
+        id=name,
+        layout=Layout.CACHE,
+        path=path,
+        revisions=(revision,),
+        commit=COMMIT,
+        completeness=state,
+        reasons=reasons,
+        size=size,
+        disk=size + sum(each.have for each in partials),
+        partials=partials,
+        used=now - days * _DAY,
+        findings=(finding,) if partials else (),
+    )
 
 
 def _folder(now: float) -> StoredModel:
     size, path = int(3.3 * GIB), f"{STORE}/qwen3.5-27b-dflash"
     revision = StoredRevision("", path, (), 5, size, None)
     finding = Finding(
-        "foreign_files", Severity.WARNING, "5 of its files and folders belong to root: a container has fetched them",
-        remedy=f'sudo chown -R "$(id -u):$(id -g)" {path}', subject=path,
-    )  # fmt: skip
+        "foreign_files",
+        Severity.WARNING,
+        "5 of its files and folders belong to root: a container has fetched them",
+        remedy=f'sudo chown -R "$(id -u):$(id -g)" {path}',
+        subject=path,
+    )
     return StoredModel(
-        id="/models/qwen3.5-27b-dflash", layout=Layout.FOLDER, path=path, revisions=(revision,), size=size, disk=size,
-        used=now - 12 * _DAY, foreign=5, owner="root", findings=(finding,),
-    )  # fmt: skip
+        id="/models/qwen3.5-27b-dflash",
+        layout=Layout.FOLDER,
+        path=path,
+        revisions=(revision,),
+        size=size,
+        disk=size,
+        used=now - 12 * _DAY,
+        foreign=5,
+        owner="root",
+        findings=(finding,),
+    )
 
 
 def _shard(at: int, of: int) -> str:

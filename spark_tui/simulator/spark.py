@@ -24,8 +24,10 @@ class SimulatedSpark:
         self._daemon, self._engines = SimulatedDaemon(world), SimulatedEngines(world)
         self.reached_by = Server(folder / "spark.sock", self._answer).reached_by
         self.docker_environ: Mapping[str, str] = {
-            "DOCKER_HOST": f"unix://{self.socket}", "DOCKER_CONFIG": str(folder), "HOME": str(folder)
-        }  # fmt: skip
+            "DOCKER_HOST": f"unix://{self.socket}",
+            "DOCKER_CONFIG": str(folder),
+            "HOME": str(folder),
+        }
 
     async def _answer(self, request: Request) -> Answer:
         """An engine is asked by its port, the daemon without one."""

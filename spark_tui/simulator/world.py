@@ -379,8 +379,12 @@ DISK_TOTAL: Final = 3_936_818_806_784
 
 
 _RUNTIME_MARKS: Final = (
-    ("sglang", "sglang"), ("llama", "llama-cpp"), ("ollama", "ollama"), ("tensorrt", "trtllm"), ("trtllm", "trtllm"),
-)  # fmt: skip
+    ("sglang", "sglang"),
+    ("llama", "llama-cpp"),
+    ("ollama", "ollama"),
+    ("tensorrt", "trtllm"),
+    ("trtllm", "trtllm"),
+)
 
 
 class DemoContainer(Struct):
@@ -470,9 +474,12 @@ vllm serve {SERVING_MODEL} --port 8000 --tensor-parallel-size 1 --trust-remote-c
  --speculative-config {{"method":"mtp","num_speculative_tokens":3,"moe_backend":"triton"}}
  --reasoning-parser qwen3 --enable-auto-tool-choice --tool-call-parser qwen3_coder --served-model-name {SERVING_NAME}"""
 _SERVING_CHANGES: Final = {
-    "served_model_name": SERVING_NAME, "gpu_memory_utilization": "0.5", "max_model_len": "262144",
-    "max_num_seqs": "8", "moe_backend": "flashinfer_cutlass",
-}  # fmt: skip
+    "served_model_name": SERVING_NAME,
+    "gpu_memory_utilization": "0.5",
+    "max_model_len": "262144",
+    "max_num_seqs": "8",
+    "moe_backend": "flashinfer_cutlass",
+}
 _GEMMA: Final = "nvidia/Gemma-4-26B-A4B-NVFP4"
 _GEMMA_COMMAND: Final = f"""
 vllm serve {_GEMMA} --quantization modelopt --tensor-parallel-size 1 --moe-backend marlin --trust-remote-code
@@ -506,9 +513,13 @@ class DemoWorld:
         ours = {LABEL_RUNTIME: "vllm", LABEL_OVERRIDES: json.dumps(_SERVING_CHANGES), LABEL_PORT: str(SERVING_PORT)}
         serving = {LABEL_PRESET: SERVING_PRESET, LABEL_MODEL: SERVING_MODEL, LABEL_SERVED_NAME: SERVING_NAME, **ours}
         gemma = {
-            LABEL_PRESET: "gemma-4-26b-a4b-nvfp4", LABEL_MODEL: _GEMMA, LABEL_SERVED_NAME: _GEMMA,
-            LABEL_RUNTIME: "vllm", LABEL_OVERRIDES: '{"gpu_memory_utilization": "0.85"}', LABEL_PORT: "8000",
-        }  # fmt: skip
+            LABEL_PRESET: "gemma-4-26b-a4b-nvfp4",
+            LABEL_MODEL: _GEMMA,
+            LABEL_SERVED_NAME: _GEMMA,
+            LABEL_RUNTIME: "vllm",
+            LABEL_OVERRIDES: '{"gpu_memory_utilization": "0.85"}',
+            LABEL_PORT: "8000",
+        }
         for name, image, port, hours, labels, command in (
             (SERVING_NAME, NIGHTLY_IMAGE, SERVING_PORT, _SERVED_HOURS, serving, _SERVING_COMMAND),
             (FAILED_NAME, VLLM_IMAGE, 8000, _FAILED_HOURS, {}, _FOREIGN_COMMAND),

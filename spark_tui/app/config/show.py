@@ -53,7 +53,12 @@ def keys_table() -> Table:
 
 def keys_object() -> list[Object]:
     return [
-        {"id": each.id, "keys": list(each.keys), "default_keys": list(each.default_keys), "label": each.label,
-         "where": str(each.scope)}
+        {
+            "id": each.id,
+            "keys": list(each.keys),
+            "default_keys": list(each.default_keys),
+            "label": each.label,
+            "where": str(each.scope),
+        }
         for each in known_actions()
-    ]  # fmt: skip
+    ]

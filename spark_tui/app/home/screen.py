@@ -369,9 +369,12 @@ class HomeScreen(FrameScreen):
             self._looked = seen
             self._find_next()
         return next_step_page(
-            self._next, token=self.context.secrets.hf_token() is not None, launch_key=key_of("open_logs"),
-            presets_key=key_of("show_presets"), models_key=key_of("show_models"),
-        )  # fmt: skip
+            self._next,
+            token=self.context.secrets.hf_token() is not None,
+            launch_key=key_of("open_logs"),
+            presets_key=key_of("show_presets"),
+            models_key=key_of("show_models"),
+        )
 
     @work(exit_on_error=False, exclusive=True, group="next")
     async def _find_next(self) -> None:
@@ -389,9 +392,17 @@ class HomeScreen(FrameScreen):
         entitle(pane, name or "Welcome")
         lan = self.world.identity.lan_address
         page = (
-            engine_page(view, self.context.clock.now(), job, lan=lan, secure=key_of("secure_engine"),
-                        launches=self.world.launches) if view else ()
-        )  # fmt: skip
+            engine_page(
+                view,
+                self.context.clock.now(),
+                job,
+                lan=lan,
+                secure=key_of("secure_engine"),
+                launches=self.world.launches,
+            )
+            if view
+            else ()
+        )
         record = self.spark.selected_record
         empty = view is None and job is None and record is None
         if empty:

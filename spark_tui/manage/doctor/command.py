@@ -49,9 +49,11 @@ def doctor(session: Session, gpu_container: bool, report: str) -> int:
         except OSError:
             size = os.terminal_size((0, 0))
         state = terminal_state(
-            session.environment, (size.columns, size.lines), "utf-8" if terminal.unicode else "ascii",
+            session.environment,
+            (size.columns, size.lines),
+            "utf-8" if terminal.unicode else "ascii",
             interactive=terminal.interactive and size.columns > 0,
-        )  # fmt: skip
+        )
         results = await context[Doctor].examine(state, gpu_container=gpu_container)
         return results, await _report(context, results) if report else ""
 

@@ -39,26 +39,39 @@ _MOST_KEY: Final = 512
 @click.option("--address", default=LOOPBACK, metavar="ADDRESS", help="Address to listen on.  [127.0.0.1]")
 @click.option("--port", type=click.IntRange(0, 65535), default=GATEWAY_PORT, metavar="PORT", help="[8080]; 0: any.")
 @click.option(
-    "--preset", "presets", multiple=True, metavar="PRESET", shell_complete=complete("presets"),
+    "--preset",
+    "presets",
+    multiple=True,
+    metavar="PRESET",
+    shell_complete=complete("presets"),
     help="May be launched on request; may be repeated.  [those whose model is downloaded]",
-)  # fmt: skip
+)
 @click.option("--alias", "aliases", multiple=True, metavar="NAME=MODEL", help="Another name of a model.")
 @click.option("--pin", "pinned", multiple=True, metavar="NAME", help="Never stop this engine.")
 @click.option("--together", multiple=True, metavar="A,B", help="These may run at once; all others stop first.")
 @click.option("--alone", is_flag=True, help="One engine at a time.  [as many as fit in memory]")
 @click.option("--ttl", type=click.FloatRange(0), default=0.0, metavar="MINUTES", help="Stop idle engines.  [0: never]")
 @click.option(
-    "--stay", type=click.FloatRange(0), default=STAY_SECONDS, metavar="SECONDS",
+    "--stay",
+    type=click.FloatRange(0),
+    default=STAY_SECONDS,
+    metavar="SECONDS",
     help="An engine stays for so long after a request.  [15]",
-)  # fmt: skip
+)
 @click.option(
-    "--failures", type=click.IntRange(1), default=MOST_FAILURES, metavar="N",
+    "--failures",
+    type=click.IntRange(1),
+    default=MOST_FAILURES,
+    metavar="N",
     help="Launches that may fail in an hour, per preset.  [3]",
-)  # fmt: skip
+)
 @click.option(
-    "--peer", "peers", multiple=True, metavar="NAME=URL",
+    "--peer",
+    "peers",
+    multiple=True,
+    metavar="NAME=URL",
     help="Serve another machine's models too, through its gateway; least busy first.",
-)  # fmt: skip
+)
 @click.option("--install", is_flag=True, help="Start it with the machine, with these options, as a systemd user unit.")
 @click.option("--uninstall", is_flag=True, help="Stop and remove that unit.")
 @yes_option
@@ -86,9 +99,16 @@ def gateway(session: Session, install: bool, uninstall: bool, yes: bool, address
 
 
 def _policy(
-    presets: tuple[str, ...], aliases: tuple[str, ...], pinned: tuple[str, ...], together: tuple[str, ...],
-    alone: bool, ttl: float, stay: float, failures: int, peers: tuple[str, ...],
-) -> GatewayPolicy:  # fmt: skip
+    presets: tuple[str, ...],
+    aliases: tuple[str, ...],
+    pinned: tuple[str, ...],
+    together: tuple[str, ...],
+    alone: bool,
+    ttl: float,
+    stay: float,
+    failures: int,
+    peers: tuple[str, ...],
+) -> GatewayPolicy:
     """The options as typed. Raises UsageError for an alias without a model, and a peer without an address."""
     pairs = [each.partition("=") for each in aliases]
     if any(not (name and model) for name, _, model in pairs):

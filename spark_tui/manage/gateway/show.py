@@ -41,23 +41,27 @@ def gateway_page(status: GatewayStatus, now: float) -> Page:
         (Column("engine"), Column("running", right=True), Column("answered", right=True), Column("names", least=10)),
         tuple(
             cells(
-                f"{each.name}{' (pinned)' if each.pinned else ''}", str(each.in_flight), str(each.answered),
+                f"{each.name}{' (pinned)' if each.pinned else ''}",
+                str(each.in_flight),
+                str(each.answered),
                 Cell(", ".join(each.names), Tone.QUIET),
             )
             for each in status.engines
         ),
         empty="No engine serves.",
-    )  # fmt: skip
+    )
     peers = Table(
         (Column("gateway"), Column("running", right=True), Column("answered", right=True), Column("serves", least=10)),
         tuple(
             cells(
-                each.name, str(each.in_flight), str(each.answered),
+                each.name,
+                str(each.in_flight),
+                str(each.answered),
                 Cell(each.problem, Tone.WARNING) if each.problem else Cell(", ".join(each.serves), Tone.QUIET),
             )
             for each in status.peers
         ),
-    )  # fmt: skip
+    )
     failures = tuple(Row(f"{name}: {why}", "", Tone.BAD) for name, why in status.failures)
     parts = (
         Section("", gateway_rows(status, now)),
@@ -80,28 +84,39 @@ def gateway_object(status: GatewayStatus | None) -> Object:
         "keyed": status.keyed,
         "engines": [
             {
-                "id": each.name, "names": list(each.names), "requests_running": each.in_flight,
-                "requests_answered": each.answered, "pinned": each.pinned,
+                "id": each.name,
+                "names": list(each.names),
+                "requests_running": each.in_flight,
+                "requests_answered": each.answered,
+                "pinned": each.pinned,
             }
             for each in status.engines
         ],
         "swaps": [
             {
-                "id": each.target, "phase": each.phase, "detail": each.detail, "waiting": each.waiting,
-                "stopped": list(each.stopped), **maybe("ready_at", moment(each.ready_at), _NO_ESTIMATE),
+                "id": each.target,
+                "phase": each.phase,
+                "detail": each.detail,
+                "waiting": each.waiting,
+                "stopped": list(each.stopped),
+                **maybe("ready_at", moment(each.ready_at), _NO_ESTIMATE),
             }
             for each in status.swaps
         ],
         "peers": [
             {
-                "id": each.name, "url": each.address, "serves": list(each.serves), "requests_running": each.in_flight,
-                "requests_answered": each.answered, "problem": each.problem or None,
+                "id": each.name,
+                "url": each.address,
+                "serves": list(each.serves),
+                "requests_running": each.in_flight,
+                "requests_answered": each.answered,
+                "problem": each.problem or None,
             }
             for each in status.peers
         ],
         "clients": [client_object(each) for each in status.clients],
         "failures": [{"id": name, "cause": why} for name, why in status.failures],
-    }  # fmt: skip
+    }
 
 
 def key_object(key: GatewayKey) -> Object:

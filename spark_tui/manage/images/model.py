@@ -212,9 +212,12 @@ def last_good(starts: Iterable[StartRecord], presets: Iterable[str]) -> dict[str
 
 
 def uses_of(
-    image: StoredImage | None, name: str, containers: Iterable[ContainerFacts], presets: Iterable[Preset],
+    image: StoredImage | None,
+    name: str,
+    containers: Iterable[ContainerFacts],
+    presets: Iterable[Preset],
     good: dict[str, StartRecord],
-) -> tuple[ImageUse, ...]:  # fmt: skip
+) -> tuple[ImageUse, ...]:
     """Who uses an image by one of its names. Containers, pins and last good starts hold the image itself, by whatever
     name; presets with a tag mean that name."""
     digests = {each.partition("@")[2] for each in image.digests} if image is not None else set()

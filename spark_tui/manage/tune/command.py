@@ -31,11 +31,21 @@ _EXAMPLES = """\
 
 @command("tune", _EXAMPLES)
 @click.argument("name", metavar="PRESET", shell_complete=complete("presets"))
-@click.option("--for", "goal", type=click.Choice([each.value for each in TuneGoal]), default="latency",
-              help="What to improve.  [latency]")  # fmt: skip
+@click.option(
+    "--for",
+    "goal",
+    type=click.Choice([each.value for each in TuneGoal]),
+    default="latency",
+    help="What to improve.  [latency]",
+)
 @click.option("--streams", type=click.IntRange(1, 1024), default=8, metavar="N", help="For throughput.  [8]")
-@click.option("--minutes", type=click.FloatRange(0, 10_000, min_open=True), default=None, metavar="N",
-              help=f"Time for the whole search.  [{DEFAULT_MINUTES:.0f}]")  # fmt: skip
+@click.option(
+    "--minutes",
+    type=click.FloatRange(0, 10_000, min_open=True),
+    default=None,
+    metavar="N",
+    help=f"Time for the whole search.  [{DEFAULT_MINUTES:.0f}]",
+)
 @click.option("--input", "input_tokens", type=int, default=1024, metavar="N", help="Prompt tokens.  [1024]")
 @click.option("--output", "output_tokens", type=int, default=128, metavar="N", help="Answer tokens.  [128]")
 @click.option("--save", default="", metavar="NAME", help="Write the best settings as a preset of this name.")
@@ -43,9 +53,16 @@ _EXAMPLES = """\
 @click.option("--discard", is_flag=True, help="Drop the last search and restore the engine.")
 @yes_option
 def tune(
-    session: Session, name: str, goal: str, minutes: float | None, save: str, resume: bool, discard: bool, yes: bool,
+    session: Session,
+    name: str,
+    goal: str,
+    minutes: float | None,
+    save: str,
+    resume: bool,
+    discard: bool,
+    yes: bool,
     **load: int,
-) -> int:  # fmt: skip
+) -> int:
     """Search for the settings that make a preset fastest, by measuring them in turn.
 
     Changes one setting at a time, against the best so far: drafted tokens, sequences, batched tokens, KV cache type,
@@ -79,9 +96,10 @@ def tune(
             raise RefusedError("Not started.", f"Measure it as it is: spark-tui bench {record.engine}")
         more = {} if not resume or minutes is None else {"limit": record.spent + 60 * minutes}
         record = session.run(
-            lambda context: _search(session, context, record, more, progress), changes=True,
+            lambda context: _search(session, context, record, more, progress),
+            changes=True,
             on_interrupt=lambda: _interrupted(progress.latest or record),
-        )  # fmt: skip
+        )
         session.err.settle()
     return _finish(session, record, save)
 

@@ -90,9 +90,13 @@ _CONTEXTS: Final = tuple(str(2**power * part) for power in range(12, 20) for par
 
 
 def ladders(
-    goal: TuneGoal, given: Mapping[str, str], takes: Collection[str], *, context_limit: int | None = None,
+    goal: TuneGoal,
+    given: Mapping[str, str],
+    takes: Collection[str],
+    *,
+    context_limit: int | None = None,
     streams: int = 1,
-) -> tuple[Ladder, ...]:  # fmt: skip
+) -> tuple[Ladder, ...]:
     """What is searched for a goal, what matters most first.
 
     `given` are the settings as the command has them, `takes` the keys that a launch can set. Drafted tokens are

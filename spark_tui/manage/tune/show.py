@@ -13,9 +13,12 @@ from spark_tui.manage.tune.use import TuneProgress, TuneRecord
 from spark_tui.use.bench.show.bench import progress_text, rate
 
 _TONES = {
-    TrialOutcome.BETTER: Tone.GOOD, TrialOutcome.WORSE: Tone.QUIET, TrialOutcome.SAME: Tone.QUIET,
-    TrialOutcome.FAILED: Tone.BAD, TrialOutcome.REFUSED: Tone.WARNING,
-}  # fmt: skip
+    TrialOutcome.BETTER: Tone.GOOD,
+    TrialOutcome.WORSE: Tone.QUIET,
+    TrialOutcome.SAME: Tone.QUIET,
+    TrialOutcome.FAILED: Tone.BAD,
+    TrialOutcome.REFUSED: Tone.WARNING,
+}
 
 
 def goal_text(record: TuneRecord) -> str:

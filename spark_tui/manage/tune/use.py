@@ -163,9 +163,15 @@ class Tuner(Struct, eq=False):
         return found if found is not None and name in ("", found.preset) else None
 
     async def plan(
-        self, preset: Preset, goal: TuneGoal, *, minutes: float = DEFAULT_MINUTES, streams: int = 8,
-        input_tokens: int = 1024, output_tokens: int = 128,
-    ) -> TuneRecord:  # fmt: skip
+        self,
+        preset: Preset,
+        goal: TuneGoal,
+        *,
+        minutes: float = DEFAULT_MINUTES,
+        streams: int = 8,
+        input_tokens: int = 1024,
+        output_tokens: int = 128,
+    ) -> TuneRecord:
         """What will be searched, from the engine of the preset as it runs, else from the preset itself.
 
         Raises RefusedError while an unfinished search is written down, where nothing can be tuned, and for a preset
@@ -174,9 +180,13 @@ class Tuner(Struct, eq=False):
         if (left := self.record()) is not None and not left.finished:
             raise RefusedError(f"The search for {left.preset} was cut off.", _RESUME.format(name=left.preset))
         view = next(
-            (each for each in self.supervisor.views()
-             if each.container.ours and each.container.running and each.container.preset == preset.name), None,
-        )  # fmt: skip
+            (
+                each
+                for each in self.supervisor.views()
+                if each.container.ours and each.container.running and each.container.preset == preset.name
+            ),
+            None,
+        )
         overrides = request_of(view, self.catalogue()).overrides if view is not None else Overrides()
         verdict = await self.checks.judge(preset, overrides)
         if view is None and verdict.fit.blocked and not verdict.fit.stops:
@@ -184,12 +194,22 @@ class Tuner(Struct, eq=False):
         checkpoint = value_of(await in_thread(self.checkpoints.read, preset.model, preset.model_revision))
         limit = checkpoint.max_position_embeddings if checkpoint is not None else None
         found = TuneRecord(
-            preset=preset.name, engine=verdict.plan.spec.name, goal=goal, limit=60 * minutes, streams=streams,
-            input_tokens=input_tokens, output_tokens=output_tokens, at=self.clock.now(),
-            settings=all_pairs(overrides), share=overrides.gpu_memory_utilization if overrides.auto_share else None,
-            given=given_settings(verdict.plan), takes=tuple(key for key in SETTABLE if settable(preset, key)),
-            ran=view is not None, context_limit=limit, stopped=() if view is not None else verdict.fit.stops,
-        )  # fmt: skip
+            preset=preset.name,
+            engine=verdict.plan.spec.name,
+            goal=goal,
+            limit=60 * minutes,
+            streams=streams,
+            input_tokens=input_tokens,
+            output_tokens=output_tokens,
+            at=self.clock.now(),
+            settings=all_pairs(overrides),
+            share=overrides.gpu_memory_utilization if overrides.auto_share else None,
+            given=given_settings(verdict.plan),
+            takes=tuple(key for key in SETTABLE if settable(preset, key)),
+            ran=view is not None,
+            context_limit=limit,
+            stopped=() if view is not None else verdict.fit.stops,
+        )
         if not found.searched:
             raise RefusedError(
                 f"Nothing to tune for {goal.value}: {preset.name} takes none of the settings.",
@@ -297,10 +317,13 @@ class Tuner(Struct, eq=False):
 def searches(state: StateFiles) -> Journal[TuneRecord]:
     """The one search that is under way, was cut off or was the last."""
     return Journal(
-        state, TuneRecord, "tune", lambda _: "",
+        state,
+        TuneRecord,
+        "tune",
+        lambda _: "",
         damaged=("The record of the last search cannot be read.", "Remove it: rm {path}"),
         busy=("Another spark-tui is tuning a preset.", "Wait for its end, or stop it there."),
-    )  # fmt: skip
+    )
 
 
 class _Search:
@@ -436,16 +459,20 @@ class _Search:
 
     async def _measure(self, first: Variant, second: Variant) -> tuple[BenchRun, ...]:
         plan = load_of(
-            self._record.goal, streams=self._record.streams, input_tokens=self._record.input_tokens,
+            self._record.goal,
+            streams=self._record.streams,
+            input_tokens=self._record.input_tokens,
             output_tokens=self._record.output_tokens,
-        )  # fmt: skip
+        )
         async with self._watched() as ended:
 
             def follow(progress: BenchProgress) -> None:
                 now, last = self._clock.monotonic(), self._bench
                 if last is None or (last.step, last.done, last.engine) != (
-                    progress.step, progress.done, progress.engine
-                ):  # fmt: skip
+                    progress.step,
+                    progress.done,
+                    progress.engine,
+                ):
                     if last is not None and last.step is BenchStep.LAUNCHING and progress.step is BenchStep.PREPARING:
                         self._starts.append(now - self._moved)
                     self._moved = now
@@ -474,9 +501,15 @@ class _Search:
         contexts = [(run.conditions.context_tokens, run.conditions.kv_tokens) for run in (one, two)]
         low, high = (row.interval.low, row.interval.high) if row.interval is not None else (None, None)
         trial = replace(
-            trial, ratio=row.ratio, low=low, high=high, before=row.first.output_rate, after=row.second.output_rate,
-            context_before=_reach(*contexts[0]), context_after=_reach(*contexts[1]),
-        )  # fmt: skip
+            trial,
+            ratio=row.ratio,
+            low=low,
+            high=high,
+            before=row.first.output_rate,
+            after=row.second.output_rate,
+            context_before=_reach(*contexts[0]),
+            context_after=_reach(*contexts[1]),
+        )
         if self._record.goal is TuneGoal.CONTEXT:
             return replace(trial, outcome=context_outcome(contexts[0], contexts[1], high))
         if not whole:

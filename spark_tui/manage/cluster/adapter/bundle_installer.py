@@ -128,9 +128,13 @@ def run(program: Path, *arguments: str) -> tuple[int, str]:
     """The exit code of a program, and the last line that it wrote."""
     try:
         done = subprocess.run(
-            (program, *arguments), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            timeout=SECONDS, check=False,
-        )  # fmt: skip
+            (program, *arguments),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=SECONDS,
+            check=False,
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         return 1, str(error)
     return done.returncode, (done.stdout.decode("utf-8", "replace").strip().splitlines() or [""])[-1]

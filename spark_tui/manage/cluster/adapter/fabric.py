@@ -65,8 +65,9 @@ class SystemFabric:
         for name in names:
             own = tuple(
                 ipaddress.IPv4Interface(f"{each.address}/{each.netmask or 32}").with_prefixlen
-                for each in addresses.get(name, ()) if each.family == socket.AF_INET
-            )  # fmt: skip
+                for each in addresses.get(name, ())
+                if each.family == socket.AF_INET
+            )
             vendor = text_or_empty(folder / name / "device/vendor")
             connectx = vendor == MELLANOX or CONNECTX.fullmatch(name) is not None
             if own or connectx or (folder / name / "device").exists():
@@ -78,10 +79,15 @@ class SystemFabric:
         speed, mtu = text_or_empty(folder / "speed"), text_or_empty(folder / "mtu")
         wireless = name.startswith("wl") or any((folder / each).exists() for each in ("wireless", "phy80211"))
         return FabricLink(
-            clean_line(name), next((each for each in states if each is not None), None),
-            int(speed) if speed.isdigit() else None, int(mtu) if mtu.isdigit() else None,
-            clean_line(text_or_empty(folder / "phys_port_name")), wireless, connectx, addresses,
-        )  # fmt: skip
+            clean_line(name),
+            next((each for each in states if each is not None), None),
+            int(speed) if speed.isdigit() else None,
+            int(mtu) if mtu.isdigit() else None,
+            clean_line(text_or_empty(folder / "phys_port_name")),
+            wireless,
+            connectx,
+            addresses,
+        )
 
     def devices(self) -> Reading[tuple[RoceDevice, ...]]:
         """`/sys/class/infiniband`; none where the kernel has no RDMA."""
@@ -107,9 +113,14 @@ class SystemFabric:
         width = text_or_empty(folder / "device/current_link_width")
         pcie = re.match(r"[\d.]+", text_or_empty(folder / "device/current_link_speed"))
         return RoceDevice(
-            clean_line(name), state, float(rate[0]) if rate else None, firmware, tuple(gids),
-            int(width) if width.isdecimal() else None, float(pcie[0]) if pcie else None,
-        )  # fmt: skip
+            clean_line(name),
+            state,
+            float(rate[0]) if rate else None,
+            firmware,
+            tuple(gids),
+            int(width) if width.isdecimal() else None,
+            float(pcie[0]) if pcie else None,
+        )
 
     # --- programs -------------------------------------------------------------------------------------
 

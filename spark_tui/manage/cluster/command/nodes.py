@@ -24,9 +24,15 @@ from spark_tui.run.launch.use.launch import DEFAULT_READY_TIMEOUT_SECONDS
 
 
 def launch_on_nodes(
-    session: Session, name: str, pairs: dict[str, str], nodes: str, spread: Spread | None, how: Mapping[str, bool],
-    *, dry_run: bool,
-) -> None:  # fmt: skip
+    session: Session,
+    name: str,
+    pairs: dict[str, str],
+    nodes: str,
+    spread: Spread | None,
+    how: Mapping[str, bool],
+    *,
+    dry_run: bool,
+) -> None:
     """`up --nodes`: a launch over several machines, planned alone with `dry_run`."""
     overrides = overrides_from_pairs(pairs)
 
@@ -65,8 +71,9 @@ def launch_on_nodes(
         session.err.say(f"Stop it on all nodes: spark-tui down {ready.name}")
 
     session.run(
-        work, changes=True,
+        work,
+        changes=True,
         on_interrupt=lambda: Interrupted(
             f"{plan.head.plan.spec.name} was stopped on all nodes.", "See what is left: spark-tui cluster status"
         ),
-    )  # fmt: skip
+    )

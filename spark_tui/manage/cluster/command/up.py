@@ -39,9 +39,10 @@ _UP_EXAMPLES = """\
 @click.option("--wait/--no-wait", default=True, help="Wait until it serves.  [--wait]")
 @click.option("--warm/--no-warm", default=True, help="Make the slow first request.  [--warm]")
 @click.option(
-    "--fetch/--no-fetch", default=True,
+    "--fetch/--no-fetch",
+    default=True,
     help="Download missing model files first; else the engine downloads them.  [--fetch]",
-)  # fmt: skip
+)
 @click.option(
     "--replace", "replace_running", is_flag=True, help="Stop an engine of that name that runs with other settings."
 )

@@ -109,14 +109,22 @@ SIGNATURES: Final = (
 )  # fmt: skip
 """The first line of a rank that matches one is a cause, whatever followed on other ranks."""
 NOTES: Final = (
-    Signature(Id.NO_RDMA, re.compile(r"NET/Socket : Using|Using network Socket"),
-              "NCCL uses sockets instead of RDMA: about an eighth of the bandwidth.",
-              f"Start the container with --device=/dev/infiniband. {_REFRESH}"),
-    Signature(Id.ONE_HCA, re.compile(r"NET/IB : Using \[0\](\w{1,40}):\d+/\w+(?! ?\[1\])\b"),
-              "NCCL uses one RDMA device ({0}): half the bandwidth.", f"Configure both of the cage. {_REFRESH}"),
-    Signature(Id.BOOTSTRAP_WIFI, re.compile(r"Bootstrap ?: Using (wl\w{1,20})"),
-              "NCCL starts over Wi-Fi ({0}).", _REFRESH),
-)  # fmt: skip
+    Signature(
+        Id.NO_RDMA,
+        re.compile(r"NET/Socket : Using|Using network Socket"),
+        "NCCL uses sockets instead of RDMA: about an eighth of the bandwidth.",
+        f"Start the container with --device=/dev/infiniband. {_REFRESH}",
+    ),
+    Signature(
+        Id.ONE_HCA,
+        re.compile(r"NET/IB : Using \[0\](\w{1,40}):\d+/\w+(?! ?\[1\])\b"),
+        "NCCL uses one RDMA device ({0}): half the bandwidth.",
+        f"Configure both of the cage. {_REFRESH}",
+    ),
+    Signature(
+        Id.BOOTSTRAP_WIFI, re.compile(r"Bootstrap ?: Using (wl\w{1,20})"), "NCCL starts over Wi-Fi ({0}).", _REFRESH
+    ),
+)
 """Warnings: what NCCL says about its choice with NCCL_DEBUG=INFO, at the beginning of a message."""
 
 

@@ -113,9 +113,8 @@ def _found(severity: Severity, summary: str, remedy: str = "", evidence: str = "
 
 
 _ok, _info, _unknown, _warning, _error = (
-    partial(_found, each)
-    for each in (Severity.OK, Severity.INFO, Severity.UNKNOWN, Severity.WARNING, Severity.ERROR)
-)  # fmt: skip
+    partial(_found, each) for each in (Severity.OK, Severity.INFO, Severity.UNKNOWN, Severity.WARNING, Severity.ERROR)
+)
 
 
 def _equal(field: str, what: str, remedy: str, severity: Severity = Severity.WARNING) -> Rule:
@@ -546,24 +545,33 @@ _SOCKETS: Final = (0, Severity.ERROR, "TCP sockets instead of RDMA (about 3)", _
 BANDS: Final[Mapping[MeasureKind, tuple[tuple[float, Severity, str, str], ...]]] = {
     # at least so much, and its cause; from the playbooks' benchmark guide and spark_cluster_setup.py
     MeasureKind.RDMA: (
-        (170, Severity.OK, "full speed", ""), (80, Severity.WARNING, "one twin only", _TWINS),
-        (20, Severity.WARNING, "below one twin", _LINK), _DEGRADED,
+        (170, Severity.OK, "full speed", ""),
+        (80, Severity.WARNING, "one twin only", _TWINS),
+        (20, Severity.WARNING, "below one twin", _LINK),
+        _DEGRADED,
     ),
     MeasureKind.TWIN: (
-        (80, Severity.OK, "full speed of one twin", ""), (20, Severity.WARNING, "below one twin", _LINK), _DEGRADED,
+        (80, Severity.OK, "full speed of one twin", ""),
+        (20, Severity.WARNING, "below one twin", _LINK),
+        _DEGRADED,
     ),
     MeasureKind.TCP: (
-        (80, Severity.OK, "full speed", ""), (20, Severity.WARNING, "below the usual 96", _LINK),
+        (80, Severity.OK, "full speed", ""),
+        (20, Severity.WARNING, "below the usual 96", _LINK),
         (0, Severity.ERROR, "another interface, or degraded start of the ConnectX-7", f"{_LINK} Then: {_POWER}"),
     ),
     MeasureKind.NCCL: (
-        (21.875, Severity.OK, "full speed", ""), (18, Severity.WARNING, "MTU 1500", f"Set MTU {JUMBO} on all nodes."),
-        (8, Severity.WARNING, "one RoCE device (about 12)", _TWINS), _SOCKETS,
+        (21.875, Severity.OK, "full speed", ""),
+        (18, Severity.WARNING, "MTU 1500", f"Set MTU {JUMBO} on all nodes."),
+        (8, Severity.WARNING, "one RoCE device (about 12)", _TWINS),
+        _SOCKETS,
     ),
     MeasureKind.NCCL_RING: (
-        (10, Severity.OK, "full speed of a ring", ""), (5, Severity.WARNING, "below the usual 10", _LINK), _SOCKETS,
+        (10, Severity.OK, "full speed of a ring", ""),
+        (5, Severity.WARNING, "below the usual 10", _LINK),
+        _SOCKETS,
     ),
-}  # fmt: skip
+}
 
 
 def judge_bandwidth(kind: MeasureKind, value: float) -> Finding:

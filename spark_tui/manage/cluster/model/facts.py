@@ -222,10 +222,12 @@ class ClusterReadings(Struct, frozen=True):
 
         return tuple(
             (mine, peer, theirs)
-            for peer in self.nodes if peer is not own
+            for peer in self.nodes
+            if peer is not own
             for mine in range(len(own.node.fabric))
-            for theirs in range(len(peer.node.fabric)) if joined(mine, peer, theirs)
-        )  # fmt: skip
+            for theirs in range(len(peer.node.fabric))
+            if joined(mine, peer, theirs)
+        )
 
 
 def completed(node: ClusterNode, facts: NodeFacts) -> ClusterNode:

@@ -313,15 +313,26 @@ def plan_cluster(
         for rank in ranks
     )
     found_plan = ClusterPlan(cluster, layout, backend, launch_id, plans)
-    notes = (*plans[0].plan.notes, *_router_notes(found_plan),
-             *_notes(preset, overrides, ranks, layout, heads, changed))  # fmt: skip
+    notes = (
+        *plans[0].plan.notes,
+        *_router_notes(found_plan),
+        *_notes(preset, overrides, ranks, layout, heads, changed),
+    )
     return replace(found_plan, notes=tuple(dict.fromkeys(notes)))
 
 
 def _rank_plan(
-    preset: Preset, overrides: Overrides, spread: Overrides, paths: HostPaths, ranks: tuple[Rank, ...], rank: Rank,
-    layout: ClusterLayout, launch_id: str, image: ImageFacts | None, env_file: str | None,
-) -> LaunchPlan:  # fmt: skip
+    preset: Preset,
+    overrides: Overrides,
+    spread: Overrides,
+    paths: HostPaths,
+    ranks: tuple[Rank, ...],
+    rank: Rank,
+    layout: ClusterLayout,
+    launch_id: str,
+    image: ImageFacts | None,
+    env_file: str | None,
+) -> LaunchPlan:
     """One rank: the plan of a single node, with its own words, variables, rights and labels."""
     joined, is_worker = rank.backend is not Backend.NONE, rank.number > 0
     words = _words(ranks, rank, layout, paths)
@@ -341,8 +352,9 @@ def _rank_plan(
         without=(*spread.without, *words.without),
     )
     private = env_file if not (joined and is_worker) or secret_variables(preset.env) else None
-    place = Placement(rank.count if joined else 1, rank.number if joined else 0, _address(rank), words.before,
-                      words.instead)  # fmt: skip
+    place = Placement(
+        rank.count if joined else 1, rank.number if joined else 0, _address(rank), words.before, words.instead
+    )
     found = plan(preset, mine, paths, image=image, env_file=private, place=place)
     spec = found.spec
     if joined:
@@ -451,9 +463,13 @@ def _gateways(found: ClusterPlan) -> Iterator[str]:
 
 
 def _notes(
-    preset: Preset, overrides: Overrides, ranks: tuple[Rank, ...], layout: ClusterLayout, heads: int | None,
+    preset: Preset,
+    overrides: Overrides,
+    ranks: tuple[Rank, ...],
+    layout: ClusterLayout,
+    heads: int | None,
     changed: tuple[tuple[str, str], ...],
-) -> list[str]:  # fmt: skip
+) -> list[str]:
     head = ranks[0]
     if head.backend is Backend.NONE:
         return []
@@ -506,8 +522,20 @@ def all_gather_words(rank: Rank, head: str, image: str) -> tuple[str, ...]:
     place = {"RANK": rank.number, "WORLD_SIZE": rank.count, "MASTER_ADDR": head, "MASTER_PORT": MASTER_PORT}
     variables = {**environment(rank, {}), **{name: str(value) for name, value in place.items()}}
     pairs = (word for name, text in variables.items() for word in ("-e", f"{name}={text}"))
-    rights = ("--gpus", "all", "--network", "host", "--ipc", "host", "--ulimit", "memlock=-1:-1", "--device",
-              _INFINIBAND, "--cap-add", _LOCKED)  # fmt: skip
+    rights = (
+        "--gpus",
+        "all",
+        "--network",
+        "host",
+        "--ipc",
+        "host",
+        "--ulimit",
+        "memlock=-1:-1",
+        "--device",
+        _INFINIBAND,
+        "--cap-add",
+        _LOCKED,
+    )
     return (*rights, *pairs, "--entrypoint", "python3", image, "-c", _ALL_GATHER_PROGRAM)
 
 
@@ -537,14 +565,27 @@ def record_of(plan: ClusterPlan, *, patience: float = HOUR) -> ClusterRecord:
         start = StartRequest(each.plan.spec, each.plan.directories, ports, variable, uses_hub)
         ranks.append(RankRecord(each.node, start))
     canary = CanaryRequest(
-        head.spec.name, head.host_port, head.served_name, plan.layout.data,
-        seconds=runtime_named(head.preset.engine).first_request_seconds, runtime=head.preset.engine,
+        head.spec.name,
+        head.host_port,
+        head.served_name,
+        plan.layout.data,
+        seconds=runtime_named(head.preset.engine).first_request_seconds,
+        runtime=head.preset.engine,
         keyed=key_wanted(head.preset, head.overrides),
-    )  # fmt: skip
+    )
     return ClusterRecord(
-        head.spec.name, plan.launch_id, Stage.STARTING, head.preset.name, plan.cluster.name, tuple(ranks), canary,
-        plan.cluster.topology, alone, _router(plan), patience,
-    )  # fmt: skip
+        head.spec.name,
+        plan.launch_id,
+        Stage.STARTING,
+        head.preset.name,
+        plan.cluster.name,
+        tuple(ranks),
+        canary,
+        plan.cluster.topology,
+        alone,
+        _router(plan),
+        patience,
+    )
 
 
 def _router(plan: ClusterPlan) -> RouteRequest | None:

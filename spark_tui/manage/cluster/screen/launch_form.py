@@ -93,9 +93,12 @@ class PlacedLaunchForm(LaunchForm):
         verdict = self.judgement.whole
         notes = tuple(Row(note, "!", Tone.WARNING) for note in verdict.plan.notes)
         return (
-            present.layout_section(verdict), *judgement_page(self.judgement), Section(rows=notes),
-            Section(command=present.commands(verdict.plan)), present.spreads_section(verdict.plan, PARALLEL),
-        )  # fmt: skip
+            present.layout_section(verdict),
+            *judgement_page(self.judgement),
+            Section(rows=notes),
+            Section(command=present.commands(verdict.plan)),
+            present.spreads_section(verdict.plan, PARALLEL),
+        )
 
     async def weighed(self) -> LaunchVerdict | None:
         """On nodes once they have answered."""

@@ -55,18 +55,24 @@ def clusters_table(clusters: Iterable[Cluster]) -> Table:
 def nodes_table(cluster: Cluster, versions: Sequence[Reading[str]] = ()) -> Table:
     """One node a line, the head first. With the version of each where they were asked for."""
     columns = (
-        Column("NODE"), Column("ROLE"), Column("SSH", keep=6, least=12), Column("FABRIC", least=15),
-        Column("INTERFACES", keep=8, least=12), Column("RDMA", keep=7, least=10),
+        Column("NODE"),
+        Column("ROLE"),
+        Column("SSH", keep=6, least=12),
+        Column("FABRIC", least=15),
+        Column("INTERFACES", keep=8, least=12),
+        Column("RDMA", keep=7, least=10),
         *([Column("VERSION", least=12)] if versions else ()),
-    )  # fmt: skip
+    )
     rows = (
         cells(
-            node.name, "worker" if rank else "head", node.host,
+            node.name,
+            "worker" if rank else "head",
+            node.host,
             *(", ".join(values) or "unknown" for values in (node.fabric, node.interfaces, node.hca)),
             *(value_of(each) or f"n/a: {reason_of(each)}" for each in versions[rank : rank + 1]),
         )
         for rank, node in enumerate(cluster.nodes)
-    )  # fmt: skip
+    )
     return Table(columns, tuple(rows))
 
 
@@ -180,14 +186,19 @@ def verdict_object(verdict: ClusterVerdict) -> Object:
             for each in plan.start_order
         ],
         "spreads": [
-            {"id": kind.value, "chosen": kind in plan.layout.spreads, "gain": facts.gain, "cost": facts.cost,
-             "source": facts.source}
+            {
+                "id": kind.value,
+                "chosen": kind in plan.layout.spreads,
+                "gain": facts.gain,
+                "cost": facts.cost,
+                "source": facts.source,
+            }
             for kind, facts in SPREADS.items()
         ],
         "fit": fit_object(plan.head.plan.preset.name, verdict.fit),
         "findings": [finding_object(each) for each in verdict.findings],
         "notes": list(plan.notes),
-    }  # fmt: skip
+    }
 
 
 # --- what runs --------------------------------------------------------------------------------------------
@@ -227,8 +238,12 @@ def state_words(state: RankState | SparkError | None) -> Cell:
 def launches_table(found: Iterable[tuple[ClusterRecord, Sequence[RankState | SparkError | None]]]) -> Table:
     """One rank a line."""
     columns = (
-        Column("LAUNCH"), Column("STAGE"), Column("NODE"), Column("CONTAINER", least=12), Column("STATE", least=12),
-    )  # fmt: skip
+        Column("LAUNCH"),
+        Column("STAGE"),
+        Column("NODE"),
+        Column("CONTAINER", least=12),
+        Column("STATE", least=12),
+    )
     rows = tuple(
         (*cells(record.name, record.stage.value, rank.node.name, rank.name), state_words(state))
         for record, states in found
@@ -259,18 +274,25 @@ ADD_COMMAND: Final = "spark-tui cluster add NAME --node ADDRESS --node ADDRESS"
 def node_page(clusters: Iterable[Cluster], looks: Looks) -> Page:
     """The nodes of each cluster with their memory now, and what is wrong with them. Without one: how to add it."""
     columns = (
-        Column("node"), Column("role"), Column("available", right=True, least=12), Column("version", least=14),
-        Column("fabric", keep=7, least=13), Column("ssh", keep=6, least=10),
-    )  # fmt: skip
+        Column("node"),
+        Column("role"),
+        Column("available", right=True, least=12),
+        Column("version", least=14),
+        Column("fabric", keep=7, least=13),
+        Column("ssh", keep=6, least=10),
+    )
     sections = []
     for cluster in clusters:
         rows = tuple(
             cells(
-                Cell(node.name, Tone.STRONG), "worker" if rank else "head", *_node_cells(looks.get(node.host)),
-                ", ".join(node.fabric) or "unknown", node.host,
+                Cell(node.name, Tone.STRONG),
+                "worker" if rank else "head",
+                *_node_cells(looks.get(node.host)),
+                ", ".join(node.fabric) or "unknown",
+                node.host,
             )
             for rank, node in enumerate(cluster.nodes)
-        )  # fmt: skip
+        )
         title = f"{cluster.name}  {len(cluster.nodes)} nodes, {cluster.topology.value}"
         wrong = [row for node in cluster.nodes for row in _node_problem(node, looks.get(node.host))]
         sections += [Section(title, table=Table(columns, rows)), *((Section(rows=tuple(wrong)),) if wrong else ())]
@@ -432,8 +454,10 @@ def not_alone(name: str, record: ClusterRecord | None, verb: str, stop_key: str)
 
 
 _PHASES: Final = {
-    CopyPhase.SENDING: "receiving", CopyPhase.LOADING: "unpacking in Docker", CopyPhase.CHECKING: "checking",
-}  # fmt: skip
+    CopyPhase.SENDING: "receiving",
+    CopyPhase.LOADING: "unpacking in Docker",
+    CopyPhase.CHECKING: "checking",
+}
 
 
 def copy_progress_text(node: str, progress: CopyProgress) -> str:
@@ -452,9 +476,13 @@ def copy_progress_object(node: str, progress: CopyProgress) -> Object:
         "node": node,
         "phase": progress.phase.value,
         "done_bytes": progress.done,
-        **known("not known yet", total_bytes=progress.total, bytes_per_second=speed and round(speed),
-                seconds_left=left and round(left)),
-    }  # fmt: skip
+        **known(
+            "not known yet",
+            total_bytes=progress.total,
+            bytes_per_second=speed and round(speed),
+            seconds_left=left and round(left),
+        ),
+    }
 
 
 def copied_text(copied: Copied) -> str:

@@ -98,20 +98,37 @@ class ClusterPlanner(Struct, eq=False):
             verdict = judged(needs, smallest, share=share)
         memory = value_of(smallest)
         context = LaunchContext(
-            plan.head.plan, overrides, image, checkpoint=checkpoint, sparks=layout.nodes // layout.replicas,
+            plan.head.plan,
+            overrides,
+            image,
+            checkpoint=checkpoint,
+            sparks=layout.nodes // layout.replicas,
             memory_total=memory.total if memory is not None else None,
-        )  # fmt: skip
+        )
         return ClusterVerdict(plan, nodes, verdict, check(context))
 
     def plan(
-        self, preset: Preset, overrides: Overrides, cluster: Cluster, launch_id: str, spread: Spread | None,
-        heads: int | None, image: ImageFacts | None,
-    ) -> ClusterPlan:  # fmt: skip
+        self,
+        preset: Preset,
+        overrides: Overrides,
+        cluster: Cluster,
+        launch_id: str,
+        spread: Spread | None,
+        heads: int | None,
+        image: ImageFacts | None,
+    ) -> ClusterPlan:
         """The plan of a launch over several nodes, without asking anyone; their folders are taken to be as here."""
         return plan_cluster(
-            preset, overrides, self._preflight.paths, cluster, launch_id=launch_id, spread=spread, heads=heads,
-            image=image, env_file=self._preflight.env_file(preset, overrides, write=False),
-        )  # fmt: skip
+            preset,
+            overrides,
+            self._preflight.paths,
+            cluster,
+            launch_id=launch_id,
+            spread=spread,
+            heads=heads,
+            image=image,
+            env_file=self._preflight.env_file(preset, overrides, write=False),
+        )
 
     async def _status(self, node: ClusterNode) -> RemoteStatus:
         """What its spark-tui reports, named as the node; why it does not, in place of each reading."""

@@ -277,19 +277,27 @@ class ClusterCopier(Struct, eq=False):
         return tuple(done[node.name] for node in others)
 
     async def _deliver(
-        self, giver: ClusterNode, given: Inventory, delivery: _Delivery, request: InventoryRequest,
+        self,
+        giver: ClusterNode,
+        given: Inventory,
+        delivery: _Delivery,
+        request: InventoryRequest,
         report: Callable[[str, CopyProgress], None],
-    ) -> Copied:  # fmt: skip
+    ) -> Copied:
         node, have, files = delivery.node, delivery.have, delivery.files
 
         def progress(line: str) -> None:
             report(node.name, decode(line, dict[str, CopyProgress])["progress"])
 
         send = SendRequest(
-            f"{have.user}@{fabric_address(giver, node)}", urlsplit(self._nodes.reach(node).destination).port or 0,
-            request.image, given.folder, have.place, tuple(file.path for file in files),
+            f"{have.user}@{fabric_address(giver, node)}",
+            urlsplit(self._nodes.reach(node).destination).port or 0,
+            request.image,
+            given.folder,
+            have.place,
+            tuple(file.path for file in files),
             given.image.size if given.image else sum(file.size for file in files),
-        )  # fmt: skip
+        )
         sent = await self._nodes.ask(giver, "send", send, Sent, seconds=0, on_progress=progress)
         report(node.name, CopyProgress(CopyPhase.CHECKING))
         copied = Copied(node.name, files=len(files), bytes=sent.bytes, seconds=sent.seconds)
@@ -319,8 +327,11 @@ class ClusterCopier(Struct, eq=False):
         found = await asyncio.gather(*(self._inventory(node, request) for node in others), return_exceptions=True)
         having = [node for node, have in zip(others, found, strict=True) if isinstance(have, Inventory) and have.found]
         what, name = ("image", request.image) if request.image else ("model", request.model)
-        way = f"ssh {giver.host} docker pull {quoted(name)}" if request.image else (
-            f"spark-tui --host {giver.host} models pull {quoted(name)}")  # fmt: skip
+        way = (
+            f"ssh {giver.host} docker pull {quoted(name)}"
+            if request.image
+            else (f"spark-tui --host {giver.host} models pull {quoted(name)}")
+        )
         remedy = f"Copy it from {having[0].name}: --from {having[0].name}" if having else f"Fetch it there: {way}"
         return UsageError(f"{giver.name} does not have the {what} {clean_line(name)}.", remedy)
 

@@ -63,8 +63,10 @@ GATHER_SECONDS: Final = 120.0
 """For an image to start, NCCL to find its peers, and the bounded work itself; the program ends by itself before."""
 RDMA_PORT, TCP_PORT = 12000, 12100
 STEPS: Final = (
-    Step("nodes", "Read nodes"), Step("paths", "Test paths"), Step("bandwidth", "Measure bandwidth"),
-)  # fmt: skip
+    Step("nodes", "Read nodes"),
+    Step("paths", "Test paths"),
+    Step("bandwidth", "Measure bandwidth"),
+)
 _HEADERS: Final = 28
 """Bytes of IPv4 and ICMP before the data of a ping."""
 
@@ -110,12 +112,20 @@ class NodeExaminer(Struct, eq=False):
             free = read("free", self._host.free_disk(Path(self._paths.store)))
             owners = ((port, self._host.port_owner(port)) for port in request.ports)
             return NodeFacts(
-                identity.hostname, __version__, (began, began), self._doctor.user()[0], identity.kernel,
-                read("driver", self._doctor.driver()), read("links", self._fabric.links()),
-                read("devices", self._fabric.devices()), available=memory.available if memory else None,
-                total=memory.total if memory else None, free=free,
-                taken=tuple((port, owner) for port, owner in owners if owner is not None), missing=missing,
-            )  # fmt: skip
+                identity.hostname,
+                __version__,
+                (began, began),
+                self._doctor.user()[0],
+                identity.kernel,
+                read("driver", self._doctor.driver()),
+                read("links", self._fabric.links()),
+                read("devices", self._fabric.devices()),
+                available=memory.available if memory else None,
+                total=memory.total if memory else None,
+                free=free,
+                taken=tuple((port, owner) for port, owner in owners if owner is not None),
+                missing=missing,
+            )
 
         found, docker, model = await asyncio.gather(
             in_thread(files), self._with_docker(request, missing), self._with_model(request.model, missing)
@@ -181,9 +191,15 @@ class ClusterDoctor(Struct, eq=False):
         return cls(context[Nodes], context.ports.state, context.clock)
 
     async def readings(
-        self, cluster: Cluster, image: str = "", model: str = "", *, preset: Preset | None = None,
-        bandwidth: bool = False, report: Report = lambda _: None,
-    ) -> ClusterReadings:  # fmt: skip
+        self,
+        cluster: Cluster,
+        image: str = "",
+        model: str = "",
+        *,
+        preset: Preset | None = None,
+        bandwidth: bool = False,
+        report: Report = lambda _: None,
+    ) -> ClusterReadings:
         """What the checks look at. Takes a quarter of a minute, with `bandwidth` longer. Compares image and model of
         `preset` where no others are named. A node that does not answer has its problem in place of readings."""
         steps = StepReporter(STEPS, report, self._clock)
@@ -263,29 +279,51 @@ class ClusterDoctor(Struct, eq=False):
             return ()
         wiring = seen.cluster.topology
         head, ranks = seen.nodes[0].node.fabric[0], len(seen.nodes)
-        found = await asyncio.gather(*(
-            self._probe(each, ProbeRequest(transfers=(Transfer(
-                ALL_GATHER, seen.image, MASTER_PORT, head if number else "",
-                words=all_gather_words(Rank(each.node, number, ranks, Backend.MP, wiring), head, seen.image),
-            ),), seconds=GATHER_SECONDS))
-            for number, each in enumerate(seen.nodes)
-        ))  # fmt: skip
+        found = await asyncio.gather(
+            *(
+                self._probe(
+                    each,
+                    ProbeRequest(
+                        transfers=(
+                            Transfer(
+                                ALL_GATHER,
+                                seen.image,
+                                MASTER_PORT,
+                                head if number else "",
+                                words=all_gather_words(
+                                    Rank(each.node, number, ranks, Backend.MP, wiring), head, seen.image
+                                ),
+                            ),
+                        ),
+                        seconds=GATHER_SECONDS,
+                    ),
+                )
+                for number, each in enumerate(seen.nodes)
+            )
+        )
         ends = [transfer for probe in found for transfer in probe.transfers]
         kind = MeasureKind.NCCL_RING if wiring is Topology.RING else MeasureKind.NCCL
         values = [each.gbits for each in ends if each.gbits is not None]
         return (Measure(kind, min(values, default=None), _first(each.problem for each in ends)),)
 
     async def _measure(
-        self, kind: MeasureKind, program: str, port: int, head: NodeReadings, worker: NodeReadings,
+        self,
+        kind: MeasureKind,
+        program: str,
+        port: int,
+        head: NodeReadings,
+        worker: NodeReadings,
         pairs: Sequence[tuple[str, str, str]],
-    ) -> Measure:  # fmt: skip
+    ) -> Measure:
         """The sum of transfers from the head to the worker that run at once, each between its own two ends."""
         clients = tuple(Transfer(program, own, port + at, peer) for at, (own, _, peer) in enumerate(pairs))
         servers = tuple(Transfer(program, other, port + at) for at, (_, other, _) in enumerate(pairs))
-        sent, served = await asyncio.gather(*(
-            self._probe(node, ProbeRequest(transfers=transfers, seconds=MEASURE_SECONDS))
-            for node, transfers in ((head, clients), (worker, servers))
-        ))  # fmt: skip
+        sent, served = await asyncio.gather(
+            *(
+                self._probe(node, ProbeRequest(transfers=transfers, seconds=MEASURE_SECONDS))
+                for node, transfers in ((head, clients), (worker, servers))
+            )
+        )
         problem = _first(each.problem for each in (*served.transfers, *sent.transfers))
         values = [each.gbits for each in sent.transfers if each.gbits is not None]
         if len(values) < len(pairs):
@@ -319,17 +357,22 @@ def _probe_request(seen: ClusterReadings, at: int) -> ProbeRequest:
     own = seen.nodes[at]
     pings = [
         Ping(link.name, peer.node.fabric[theirs], link.mtu - _HEADERS)
-        for mine, peer, theirs in seen.paths(at) if (link := own.link(mine)) is not None and link.mtu
-    ]  # fmt: skip
+        for mine, peer, theirs in seen.paths(at)
+        if (link := own.link(mine)) is not None and link.mtu
+    ]
     others = [each for each in seen.nodes if each is not own and each.node.fabric]
     logins = others if at == 0 else others[:1]
     awake = [each for each in others if each.facts is not None]
     free = _free_ports(seen, own) if own.node.fabric else ()
     dials = [Dial(each.node.fabric[0], port) for each in awake for port in _free_ports(seen, each)]
     return ProbeRequest(
-        tuple(pings), tuple(each.node.fabric[0] for each in logins), own.node.fabric[0] if free else "", free,
-        len(free) * len(awake), tuple(dials),
-    )  # fmt: skip
+        tuple(pings),
+        tuple(each.node.fabric[0] for each in logins),
+        own.node.fabric[0] if free else "",
+        free,
+        len(free) * len(awake),
+        tuple(dials),
+    )
 
 
 def _free_ports(seen: ClusterReadings, node: NodeReadings) -> tuple[int, ...]:

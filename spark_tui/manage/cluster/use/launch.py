@@ -340,9 +340,11 @@ class ClusterLauncher:
         """What all servers of the launch say together. Raises SparkError for one that cannot be asked."""
         wanted = record.canary
         request = replace(
-            wanted, patience=patience, answers=wanted.answers if answers is None else answers,
+            wanted,
+            patience=patience,
+            answers=wanted.answers if answers is None else answers,
             seconds=seconds or wanted.seconds,
-        )  # fmt: skip
+        )
         limit = patience + request.seconds + _GRACE_SECONDS
         found = await asyncio.gather(
             *(
@@ -388,15 +390,19 @@ class ClusterLauncher:
         lines = [LogLine(stamp, f"{node} | {text}") for node, stamp, text in merged_lines([r.rank for r in reports])]
         kept = f"The logs of all ranks: {self._archive.save(record.name, lines)}" if lines else "No rank wrote a log."
         if not found:
-            ended = [f"{state.name} ended with exit code {state.exit_code}" for state in states
-                     if isinstance(state, RankState) and not state.running]  # fmt: skip
+            ended = [
+                f"{state.name} ended with exit code {state.exit_code}"
+                for state in states
+                if isinstance(state, RankState) and not state.running
+            ]
             why = "; ".join((*ended, *filter(None, (clean_line(said),)))) or "no answer"
             return ClusterFailed(f"{record.name} did not start: {why}.", kept)
         root = found[0]
         again = by_front_end(key_of("launch"), f"spark-tui up {record.preset} --nodes {record.cluster}")
         remedy = root.remedy or f"Launch again: {again}"
-        return ClusterFailed(f"{record.name} did not start. {root.summary}", f"{remedy} {kept}",
-                             detail="\n".join(root.evidence))  # fmt: skip
+        return ClusterFailed(
+            f"{record.name} did not start. {root.summary}", f"{remedy} {kept}", detail="\n".join(root.evidence)
+        )
 
     # --- state ----------------------------------------------------------------------------------------
 
@@ -707,13 +713,16 @@ class ClusterLauncher:
 def launches(state: StateFiles) -> Journal[ClusterRecord]:
     """Launches over several nodes that run, are under way or were interrupted."""
     return Journal(
-        state, ClusterRecord, "cluster-", attrgetter("name"),
+        state,
+        ClusterRecord,
+        "cluster-",
+        attrgetter("name"),
         damaged=(
             "The launch {name} cannot be read: {path} is damaged.",
             "Remove its containers on each node (docker ps), then delete that file.",
         ),
         busy=("{name} is being worked on by another spark-tui.", WAIT),
-    )  # fmt: skip
+    )
 
 
 def _check_node(record: ClusterRecord, rank: RankRecord, look: NodeLook, *, replace_running: bool) -> None:

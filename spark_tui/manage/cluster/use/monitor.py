@@ -193,9 +193,13 @@ class ClusterJobs(Struct, eq=False):
         for record in records:
             if record.stage in UNFINISHED and not self._jobs.running(record.name):
                 self._jobs.begin(
-                    record.name, partial(self._recover, record), (RECOVER,), record.nodes, "recovery",
+                    record.name,
+                    partial(self._recover, record),
+                    (RECOVER,),
+                    record.nodes,
+                    "recovery",
                     undo=partial(self._clear, record.name),
-                )  # fmt: skip
+                )
             elif record.stage is Stage.READY:
                 await self._watch(record)
 

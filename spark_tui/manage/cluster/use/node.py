@@ -202,14 +202,16 @@ class Node(Struct, eq=False):
         memory = self._host.memory()
         found = value_of(memory)
         look = NodeLook(
-            self._host.identity().hostname, __version__,
-            found.available if found else None, found.total if found else None,
+            self._host.identity().hostname,
+            __version__,
+            found.available if found else None,
+            found.total if found else None,
             "" if found else reason_of(memory),
             taken=await self._taken(request.ports),
             links=value_of(await in_thread(self._fabric.links)) or () if self._fabric else (),
             vitals=await self._vital_signs(request.interfaces) if request.vitals else None,
             router=self._routers is not None and self._routers.available(),
-        )  # fmt: skip
+        )
         look = replace(look, files=await self._files(request))
         if inside := request.model and local_model_path(request.model):
             path = Path(self._paths.store) / inside

@@ -210,11 +210,20 @@ class HttpGateway:
             listening.listen(_QUEUED)
 
         config = uvicorn.Config(
-            application, http=protocol, backlog=_ACCEPTED_AT_ONCE,
-            log_config=None, log_level=logging.CRITICAL + 1, access_log=False, lifespan="off",
-            proxy_headers=False, server_header=False, date_header=False, ws="none",
-            timeout_graceful_shutdown=_SHUTDOWN_SECONDS, callback_notify=queue,
-        )  # fmt: skip
+            application,
+            http=protocol,
+            backlog=_ACCEPTED_AT_ONCE,
+            log_config=None,
+            log_level=logging.CRITICAL + 1,
+            access_log=False,
+            lifespan="off",
+            proxy_headers=False,
+            server_header=False,
+            date_header=False,
+            ws="none",
+            timeout_graceful_shutdown=_SHUTDOWN_SECONDS,
+            callback_notify=queue,
+        )
         server = uvicorn.Server(config)
         on_ready(listening.getsockname()[1])
         serving = asyncio.ensure_future(server.serve(sockets=[listening]))
@@ -304,11 +313,16 @@ class GatewayProxy:
             return JSONResponse(_error_object(error, request.url.path), _status(error), _retry(error))
         rows = [
             {
-                "id": each.id, "object": "model", "created": 0, "owned_by": "spark-tui", "root": each.engine,
-                "max_model_len": each.context, "serving": each.serving,
+                "id": each.id,
+                "object": "model",
+                "created": 0,
+                "owned_by": "spark-tui",
+                "root": each.engine,
+                "max_model_len": each.context,
+                "serving": each.serving,
             }
             for each in found
-        ]  # fmt: skip
+        ]
         return JSONResponse({"object": "list", "data": rows} if name is None else rows[0])
 
     # --- what it passes on ------------------------------------------------------------------------------
@@ -426,9 +440,10 @@ class GatewayProxy:
         except httpx2.HTTPError as error:
             self._router.broken(upstream.engine)
             raise EngineUnreachable(
-                f"{upstream.engine} does not answer.", "Retry. See why on its host: spark-tui explain NAME",
+                f"{upstream.engine} does not answer.",
+                "Retry. See why on its host: spark-tui explain NAME",
                 detail=clean_line(str(error)),
-            ) from error  # fmt: skip
+            ) from error
         try:
             await _relay(response, client, seen)
         except httpx2.HTTPError as error:
@@ -549,9 +564,12 @@ def _short(name: str) -> str:
 # --- errors ---------------------------------------------------------------------------------------------
 
 _ANTHROPIC_TYPES: Final = {
-    400: "invalid_request_error", 401: "authentication_error", 404: "not_found_error", 413: "request_too_large",
+    400: "invalid_request_error",
+    401: "authentication_error",
+    404: "not_found_error",
+    413: "request_too_large",
     503: "overloaded_error",
-}  # fmt: skip
+}
 
 
 def _status(error: SparkError) -> int:

@@ -577,9 +577,12 @@ class Gateway:
     def _failed(self, preset: str, error: SparkError) -> None:
         self._count(preset, error)
         self._context.store.say(
-            f"{preset}: launch on request failed: {error.summary}", Severity.ERROR, error.remedy,
-            kind=EventKind.FAILED, subject=preset,
-        )  # fmt: skip
+            f"{preset}: launch on request failed: {error.summary}",
+            Severity.ERROR,
+            error.remedy,
+            kind=EventKind.FAILED,
+            subject=preset,
+        )
 
     def _count(self, preset: str, cause: SparkError | None) -> None:
         now = self._clock.monotonic()
@@ -777,11 +780,15 @@ class Peers:
     def status(self) -> tuple[GatewayPeer, ...]:
         return tuple(
             GatewayPeer(
-                each.name, each.endpoint.base_url, tuple(model.id for model in each.models if model.serving),
-                each.in_flight, each.answered, each.problem,
+                each.name,
+                each.endpoint.base_url,
+                tuple(model.id for model in each.models if model.serving),
+                each.in_flight,
+                each.answered,
+                each.problem,
             )
             for each in self._peers
-        )  # fmt: skip
+        )
 
     def _found(self, model: str, *, serving: bool) -> _Peer | None:
         able = (

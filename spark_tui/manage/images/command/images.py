@@ -17,8 +17,14 @@ from spark_tui.manage.images.use.images import Images, find
 
 @group("images")
 @click.option("--check", "check", is_flag=True, help="Ask the registries whether tags have moved.")
-@click.option("--inspect", "inspected", metavar="NAME", default="", shell_complete=complete("images"),
-              help="Read the versions inside this image, in a container without network.")  # fmt: skip
+@click.option(
+    "--inspect",
+    "inspected",
+    metavar="NAME",
+    default="",
+    shell_complete=complete("images"),
+    help="Read the versions inside this image, in a container without network.",
+)
 def images(session: Session, check: bool, inspected: str) -> int:
     """List container images: disk, versions inside, used by, moved tags.
 

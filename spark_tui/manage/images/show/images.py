@@ -259,14 +259,16 @@ def check_page(found: UpdateCheck) -> Page:
     )
     last = found.record
     return (
-        Section(rows=(
-            *labelled(pairs),
-            moved if found.moved else Row("unchanged", "tag", Tone.GOOD),
-            *((Row(f"{need}, {free}", "disk", tone),) if found.moved else ()),
-            *((Row(stage_text(last), "update"),) if last is not None else ()),
-            *labelled((("next", by_front_end("", f"Try it: spark-tui update {name}" * found.moved)),)),
-        )),
-    )  # fmt: skip
+        Section(
+            rows=(
+                *labelled(pairs),
+                moved if found.moved else Row("unchanged", "tag", Tone.GOOD),
+                *((Row(f"{need}, {free}", "disk", tone),) if found.moved else ()),
+                *((Row(stage_text(last), "update"),) if last is not None else ()),
+                *labelled((("next", by_front_end("", f"Try it: spark-tui update {name}" * found.moved)),)),
+            )
+        ),
+    )
 
 
 def facts_table(before: StartRecord | None, after: StartRecord | None) -> Table:

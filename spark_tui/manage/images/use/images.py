@@ -267,9 +267,11 @@ def find(view: ImagesView, name: str) -> ImageEntry:
     if not meant and len(name) >= _LEAST_ID:
         begin = name.partition("sha256:")[2] or name
         meant = [
-            each for each in view.entries if each.stored is not None
+            each
+            for each in view.entries
+            if each.stored is not None
             and any(text.removeprefix("sha256:").startswith(begin) for text in (each.stored.id, each.digest) if text)
-        ]  # fmt: skip
+        ]
     meant = meant or [each for each in view.entries if each.name.endswith((f"/{name}", f":{name}"))]
     if len(meant) == 1:
         return meant[0]

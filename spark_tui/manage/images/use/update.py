@@ -258,9 +258,16 @@ class Updater(Struct, eq=False):
                 )
         engine = container_of(preset, await self._docker.containers())
         record = UpdateRecord(
-            preset.name, engine.name if engine is not None else preset.name, preset.reference, found.image.id,
-            found.digest, found.remote, UpdateStage.PULL, self._clock.now(), engine is not None and engine.running,
-        )  # fmt: skip
+            preset.name,
+            engine.name if engine is not None else preset.name,
+            preset.reference,
+            found.image.id,
+            found.digest,
+            found.remote,
+            UpdateStage.PULL,
+            self._clock.now(),
+            engine is not None and engine.running,
+        )
         self._journal.write(record)
         async with steps.running("kept"):
             await self._docker.tag_image(record.old_id, kept_tag(record.tag, record.preset))
@@ -287,9 +294,13 @@ class Updater(Struct, eq=False):
                 pass
             elif container is not None and container.running:
                 await self._editor.run(
-                    await self._editor.plan(await self._view(engine), {}), report,
-                    fetch=False, image=record.new_reference, former_image=record.old_reference, hold=True,
-                )  # fmt: skip
+                    await self._editor.plan(await self._view(engine), {}),
+                    report,
+                    fetch=False,
+                    image=record.new_reference,
+                    former_image=record.old_reference,
+                    hold=True,
+                )
             else:
                 trial = replace(preset, trial=record.new_reference)
                 await self._launcher.launch(LaunchRequest(trial, Overrides(), replace_running=True), report)
