@@ -12,9 +12,9 @@ import spark_tui
 from spark_tui.base.untrusted import MAX_DEPTH, load_json, load_toml
 
 ROOT = Path(spark_tui.__file__).parent
-LOADERS = {"base/untrusted.py", "base/yaml_nodes.py", "base/wire.py"}
+LOADERS = {"base/untrusted.py", "base/yaml_nodes.py"}
 OWN = {
-    "machine/bundle_installer.py",  # runs alone on a new machine, on what this program sent there
+    "manage/cluster/adapter/bundle_installer.py",  # runs alone on a new machine, on what this program sent there
     "simulator/recording.py",  # files of the package
 }
 CALLED = re.compile(r"\b(?:json|tomllib|yaml)\.(?:loads?|safe_load|compose|parse|decode)\b")
