@@ -25,7 +25,7 @@ from spark_tui.base.settings import Settings, defaults, folders_of
 from tests.fakes_api import FakeEngineApi
 from tests.fakes_docker import FakeDocker
 from tests.fakes_host import IDLE_MEMORY, FakeArchive, FakeHost, FakeSecrets
-from tests.fakes_ports import Absent
+from tests.fakes_ports import Absent, Ports
 from tests.kit import PRESET, FixedPresets
 
 FULL = replace(IDLE_MEMORY, free=14 * GIB, available=24 * GIB, cached=12 * GIB)
@@ -82,7 +82,7 @@ def main() -> None:
     facts = docker.add_container("qwen", argv=("vllm", "serve", "m"), pid=77)
     host = DriftingHost()
     host.containers[77] = facts.id
-    ports = wiring.Ports(clock, docker, api, host, IdleGpu(), FixedPresets(PRESET), FakeSecrets(), FakeArchive())
+    ports = Ports(clock, docker, api, host, IdleGpu(), FixedPresets(PRESET), FakeSecrets(), FakeArchive())
     run_app(Context(Settings(), ports, HostPaths("/store", "/caches", "/home/test")))
 
 
