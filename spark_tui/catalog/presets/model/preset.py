@@ -1,4 +1,4 @@
-"""A preset as a recipe file says it, and where each value stands in the file; the catalogue of presets, and pins."""
+"""A preset as its recipe file has it, with the line of each value; the catalogue of presets, and pins."""
 
 from __future__ import annotations
 
