@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
 import json
 import re
 import shlex
@@ -145,7 +146,9 @@ class Machine:
         """Exit code, standard output and standard error of one command on it."""
         out, err = Stream(), Stream()
         streams = Streams(Stream(), out, err, self.environment)
-        code = run([*self._options, *words], streams, self._opened if self._options else None)
+        opener = self._opened if self._options else None
+        # A process of its own has seen no app, whose words name keys.
+        code = contextvars.Context().run(run, [*self._options, *words], streams, opener)
         return code, self._known(out.getvalue()), self._known(err.getvalue())
 
     def answer(self, line: str) -> Iterator[str]:

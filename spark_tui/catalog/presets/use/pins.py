@@ -197,9 +197,7 @@ class Pins(Struct, eq=False):
         """Back to the tag. Raises RefusedError for a preset that is not pinned, or has no tag to go back to."""
         tag = tag_of(preset.image)
         if "@" not in preset.reference:
-            raise RefusedError(
-                f"{preset.name} is not pinned.", by_front_end("", f"Pin it: spark-tui presets pin {preset.name}")
-            )
+            raise RefusedError(f"{preset.name} is not pinned.", f"Pin it: spark-tui presets pin {preset.name}")
         if "@" not in preset.image or not tag or preset.facts.image_digest or preset.origin is not Origin.USER:
             where = "image_digest" if preset.facts.image_digest else "container"
             raise RefusedError(
