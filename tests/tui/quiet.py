@@ -20,7 +20,7 @@ from textual.dom import DOMNode
 from textual.pilot import Pilot
 from textual.screen import Screen
 
-from spark_tui.app.control_centre import SparkApp
+from spark_tui.tui.key_queue import KeyQueue
 from tests.fakes_host import settle
 
 ROUNDS = 100
@@ -90,7 +90,8 @@ def text_of(app: App[Any]) -> str:
 
 
 def _typing(app: App[Any]) -> bool:
-    return isinstance(app, SparkApp) and app.key_queue._busy
+    queue = getattr(app, "key_queue", None)
+    return isinstance(queue, KeyQueue) and queue._busy
 
 
 def _drawn(screen: Screen[Any]) -> bool:
