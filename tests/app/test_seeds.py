@@ -1,0 +1,276 @@
+"""The statements of the five documents that the product grew from, tried on the product as it is.
+
+A row of tests/fixtures/seeds/DOCUMENT.toml is one statement: where it stands, what is run, and what must come out. A
+row with `open` says what is seen instead; it fails as soon as its statement holds, so that no row stays open for
+nothing. `python -m tests.app.test_seeds` prints the counts and the open rows, and with ids what these rows see.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import sys
+import tempfile
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from spark_tui.base.files import SystemUserFiles
+from spark_tui.base.host.vitals import HostPaths
+from spark_tui.base.secret import Secret
+from spark_tui.catalog.presets.adapter.imports import FolderRecipeStore
+from spark_tui.catalog.presets.adapter.store import PresetFiles, builtin_directory
+from spark_tui.catalog.presets.model.preset import PresetCatalogue
+from spark_tui.machine.docker.errors import from_transport
+from spark_tui.machine.docker.host import DockerHost
+from spark_tui.manage.doctor.adapter import FileDoctorProbe
+from tests import TESTS
+from tests.cli.world import TINY, Result, StaticPresets, World, example, in_process
+from tests.fake_ssh import FakeSsh
+
+SEEDS: Final = TESTS / "fixtures/seeds"
+COMMANDS: Final = TESTS / "fixtures/docker_run/shared.md"
+"""The commands of the guide and of the image's page, as they stand there."""
+STATEMENTS: Final = {"guide": 86}
+"""How many statements each document makes."""
+OPEN: Final = {"guide": 17}
+"""How many of them do not hold yet: only ever lowered."""
+WANTED: Final = re.compile(r"([^=<>]+)([=<>])(.*)", re.DOTALL)
+
+
+class Try(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """A command and what it must say. A pattern is PATH=VALUE with * for anything, or PATH<NUMBER, PATH>NUMBER.
+
+    Paths are those of `--json`: `findings.id` is any finding's, `findings[ID].fix` that one's, and `findings` the ids
+    in their order. `text` is what a person reads, in one line."""
+
+    run: str
+    has: tuple[str, ...] = ()
+    lacks: tuple[str, ...] = ()
+    code: int = 0
+    stdin: str = ""
+    log: str = ""
+    """A file of tests/fixtures that is piped in."""
+    text: bool = False
+
+
+class Row(msgspec.Struct, forbid_unknown_fields=True, frozen=True, eq=False, rename={"tries": "try"}):
+    """One statement. `deviates`: the product does otherwise, and this is where it says so."""
+
+    id: str
+    place: str
+    says: str
+    tries: tuple[Try, ...]
+    world: str = "spark"
+    given: Mapping[str, str] = {}
+    """Files in the folder {dir} of the commands."""
+    open: str = ""
+    deviates: str = ""
+
+
+def rows(document: str) -> tuple[Row, ...]:
+    """The document's statements."""
+    table = tomllib.loads((SEEDS / f"{document}.toml").read_text(encoding="utf-8"))
+    return msgspec.convert(table["row"], tuple[Row, ...])
+
+
+# --- what is seen -------------------------------------------------------------------------------------------
+
+
+def leaves(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
+    """Path and value of all that an answer says."""
+    if isinstance(value, dict):
+        for key, each in value.items():
+            yield from leaves(each, f"{path}.{key}" if path else key)
+    elif isinstance(value, list):
+        names = [str(each.get("id", at)) if isinstance(each, dict) else str(each) for at, each in enumerate(value)]
+        yield path, " ".join(names)
+        for name, each in zip(names, value, strict=True):
+            yield from leaves(each, path)
+            if isinstance(each, dict):
+                yield from leaves(each, f"{path}[{name}]")
+    else:
+        yield path, value if isinstance(value, str) else json.dumps(value)
+
+
+def documents(text: str) -> Iterator[Any]:
+    """The JSON documents of a text, one after the other."""
+    decoder, text = json.JSONDecoder(), text.strip()
+    while text:
+        value, end = decoder.raw_decode(text)
+        yield value
+        text = text[end:].strip()
+
+
+def seen_in(result: Result, text: bool) -> tuple[tuple[str, str], ...]:
+    """What a command said, and what it refused."""
+    if text:
+        return (("text", " ".join(f"{result.out} {result.err}".split())),)
+    found = [leaf for each in documents(result.out) for leaf in leaves(each)]
+    for line in result.err.splitlines():
+        if line.startswith('{"error"'):
+            found += leaves(json.loads(line))
+    return tuple(found)
+
+
+def shows(seen: tuple[tuple[str, str], ...], pattern: str) -> bool:
+    """Whether any of it is as the pattern wants it."""
+    match = WANTED.fullmatch(pattern)
+    assert match is not None, pattern
+    path, how, wanted = match[1], match[2], match[3]
+    values = [value for at, value in seen if at == path]
+    if how == "=":
+        form = re.compile(".*".join(map(re.escape, wanted.split("*"))), re.DOTALL)
+        return any(form.fullmatch(value) for value in values)
+    numbers = [float(value) for value in values if value != "null"]
+    return any(each < float(wanted) if how == "<" else each > float(wanted) for each in numbers)
+
+
+@cache
+def guide() -> Path:
+    """A folder of presets into which all those commands were imported."""
+    own = Path(tempfile.mkdtemp(prefix="seeds-"))
+    assert world_of(own).run("presets", "import", str(COMMANDS)).code == 0
+    return own
+
+
+def world_of(own: Path) -> World:
+    """A Spark with nothing on it but what was imported."""
+    paths = HostPaths("/home/test/vllm", "/caches", "/home/test")
+    presets = PresetFiles(builtin_directory(), own)
+    return World(presets=presets, recipes=FolderRecipeStore(own), paths=paths)  # type: ignore[arg-type]
+
+
+def machine(how: str, folder: Path) -> Callable[[list[str], str | None], Result]:
+    """What runs commands on a machine of that kind."""
+    if how in ("demo", "duo"):
+        ssh = FakeSsh(folder / "ssh")
+        settings = Path(ssh.environment["HOME"]) / ".config/spark-tui/settings.toml"
+        settings.parent.mkdir(parents=True)
+        node = "{{ssh='nv@spark-{0}',fabric=['192.168.100.{0}'],interfaces=['enP2p1s0f1np1']}}"
+        settings.write_text(f"[clusters]\nduo={{nodes=[{node.format(1)},{node.format(2)}]}}\n")
+        for each in (1, 2):
+            ssh.serves(f"nv@spark-{each}", memory={"total_bytes": 128 * 10**9, "available_bytes": 120 * 10**9})
+
+        def outside(words: list[str], stdin: str | None) -> Result:
+            done = in_process(["--demo"] * (how == "demo") + words, ssh.environment, stdin=stdin or "")
+            return Result(done.returncode, done.stdout, done.stderr)
+
+        return outside
+    (folder / "own").mkdir()
+    world = world_of(guide() if how == "guide" else folder / "own")
+    if how == "token":
+        world.secrets.token = Secret("hf_x")
+    elif how == "doctor":
+        world.doctor = FileDoctorProbe({}, folder)
+    elif how == "refused":
+        world.docker.go_down(from_transport(PermissionError(13, "no"), DockerHost("/var/run/docker.sock")))
+    elif how == "serving":
+        world = example()
+        world.drive = True
+        facts = replace(TINY.facts, modalities=("text", "image", "audio"))
+        world.presets = StaticPresets(PresetCatalogue((replace(TINY, facts=facts),)))
+
+    def inside(words: list[str], stdin: str | None) -> Result:
+        world.user_files = SystemUserFiles(folder)  # a command closes what it opened
+        result = world.run(*words, stdin=stdin)
+        asked = [msgspec.to_builtins({"asked": each}) for each in world.api.asked[-1:]]
+        return Result(result.code, "\n".join([result.out, *map(json.dumps, asked)]), result.err)
+
+    return inside
+
+
+def answers(row: Row, folder: Path) -> Iterator[tuple[Try, Result]]:
+    """Each command of the row, one after the other on the same machine."""
+    for name, text in row.given.items():
+        (folder / name).write_bytes(text.encode("latin-1" if name.endswith((".png", ".wav")) else "utf-8"))
+    run = machine(row.world, folder)
+    for one in row.tries:
+        words = shlex.split(one.run.replace("{dir}", str(folder)).replace("{commands}", str(COMMANDS)))
+        given = (TESTS / "fixtures" / one.log).read_text(encoding="utf-8") if one.log else one.stdin
+        yield one, run([*words, *([] if one.text else ["--json"])], given or None)
+
+
+class Outcome(NamedTuple):
+    """A row, what its commands do not say or say though they should not, and all that they say."""
+
+    row: Row
+    missed: tuple[str, ...]
+    seen: frozenset[tuple[str, str]]
+
+
+def outcome(row: Row, folder: Path) -> Outcome:
+    """The row, tried."""
+    missed, everything = list[str](), set[tuple[str, str]]()
+    for one, result in answers(row, folder):
+        seen = seen_in(result, one.text)
+        everything |= set(seen)
+        missed += [f"{one.run}: no {each}" for each in one.has if not shows(seen, each)]
+        missed += [f"{one.run}: {each}" for each in one.lacks if shows(seen, each)]
+        if result.code != one.code:
+            missed.append(f"{one.run}: code {result.code}, {result.err}")
+    return Outcome(row, tuple(missed), frozenset(everything))
+
+
+@cache
+def outcomes(document: str) -> tuple[Outcome, ...]:
+    """All rows of a document, tried once."""
+    with tempfile.TemporaryDirectory(prefix="seeds-") as folder:
+        places = {row: Path(folder, row.id) for row in rows(document)}
+        for place in places.values():
+            place.mkdir()
+        return tuple(outcome(row, place) for row, place in places.items())
+
+
+# --- the tests ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("document", STATEMENTS)
+def test_what_a_document_states_holds_but_for_the_rows_that_are_open(document: str) -> None:
+    tried = outcomes(document)
+    left = [each.row.id for each in tried if each.row.open]
+    print(f"{document}: {len(tried) - len(left)} of {len(tried)} hold; open: {' '.join(left)}")
+    wrong = [f"{row.id}: {' | '.join(missed)}" for row, missed, _ in tried if missed and not row.open]
+    wrong += [f"{row.id} holds: take `open` away" for row, missed, _ in tried if row.open and not missed]
+    assert not wrong, "\n".join(wrong)
+    assert len(left) == OPEN[document], "the count falls with the rows"
+
+
+@pytest.mark.parametrize("document", STATEMENTS)
+def test_every_statement_has_a_row_that_can_fail(document: str) -> None:
+    tried = outcomes(document)
+    assert len({each.row.id for each in tried}) == len(tried) == STATEMENTS[document]
+    said = tuple({leaf for each in tried for leaf in each.seen})
+    for row in (each.row for each in tried):
+        assert row.place and row.says and row.tries, row.id
+        wanted = [each for one in row.tries for each in one.has]
+        assert wanted, f"{row.id} wants nothing"
+        assert not any(shows((), each) for each in wanted), row.id
+        for each in (each for one in row.tries for each in one.lacks):
+            assert shows(said, each), f"{row.id} lacks {each}, which nothing says anywhere"
+
+
+def main(ids: list[str]) -> None:
+    """Prints the counts and the open rows; of rows that are named, what is seen and missed."""
+    for document in STATEMENTS:
+        table = rows(document)
+        if not ids:
+            left = [row for row in table if row.open]
+            print(f"{document}: {len(table) - len(left)} of {len(table)} hold")
+            for row in left:
+                print(f"  {row.id} ({row.place}) {row.says}: {row.open}")
+        for row in (row for row in table if row.id in ids):
+            for one, result in answers(row, Path(tempfile.mkdtemp(prefix="seeds-"))):
+                print(f"$ {one.run}: {result.code}")
+                print(*(f"    {path}={value}" for path, value in seen_in(result, one.text)), sep="\n")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
