@@ -25,31 +25,37 @@ from msgspec.structs import replace
 from spark_tui.base.files import SystemUserFiles
 from spark_tui.base.host.vitals import HostPaths
 from spark_tui.base.secret import Secret
+from spark_tui.base.settings import Settings
+from spark_tui.catalog.models.adapter.checkpoints import StoreCheckpoints
+from spark_tui.catalog.models.adapter.store import FolderModelStore
 from spark_tui.catalog.presets.adapter.imports import FolderRecipeStore
 from spark_tui.catalog.presets.adapter.store import PresetFiles, builtin_directory
 from spark_tui.catalog.presets.model.preset import PresetCatalogue
 from spark_tui.machine.docker.errors import from_transport
 from spark_tui.machine.docker.host import DockerHost
 from spark_tui.manage.doctor.adapter import FileDoctorProbe
+from spark_tui.observe.results.model.compare import SPARK, references
 from tests import TESTS
 from tests.cli.world import TINY, Result, StaticPresets, World, example, in_process
 from tests.fake_ssh import FakeSsh
+from tests.store_kit import COMMIT, cached
 
 SEEDS: Final = TESTS / "fixtures/seeds"
 COMMANDS: Final = TESTS / "fixtures/docker_run/shared.md"
 """The commands of the guide and of the image's page, as they stand there."""
-STATEMENTS: Final = {"guide": 86}
+STATEMENTS: Final = {"guide": 86, "thread": 23, "write-up": 22}
 """How many statements each document makes."""
-OPEN: Final = {"guide": 17}
+OPEN: Final = {"guide": 17, "thread": 13, "write-up": 11}
 """How many of them do not hold yet: only ever lowered."""
 WANTED: Final = re.compile(r"([^=<>]+)([=<>])(.*)", re.DOTALL)
 
 
 class Try(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """A command and what it must say. A pattern is PATH=VALUE with * for anything, or PATH<NUMBER, PATH>NUMBER.
+    """A command and what it must say; `published` gives the table of published figures.
 
-    Paths are those of `--json`: `findings.id` is any finding's, `findings[ID].fix` that one's, and `findings` the ids
-    in their order. `text` is what a person reads, in one line."""
+    A pattern is PATH=VALUE with * for anything, or PATH<NUMBER, PATH>NUMBER. Paths are those of `--json`: `findings.id`
+    is any finding's, `findings[ID].fix` that one's, and `findings` the ids in their order. `text` is what a person
+    reads, in one line; `asked` the request that an engine got."""
 
     run: str
     has: tuple[str, ...] = ()
@@ -148,6 +154,41 @@ def world_of(own: Path) -> World:
     return World(presets=presets, recipes=FolderRecipeStore(own), paths=paths)  # type: ignore[arg-type]
 
 
+def published() -> Iterator[str]:
+    """The published figures that runs are set beside: model, engine, machines and streams, tok/s, source."""
+    for each in references():
+        if each.machine == SPARK:
+            rate = "-" if each.decode_rate is None else f"{each.decode_rate:g}"
+            yield f"{each.model} {each.runtime} {each.machines}x{each.streams} {rate} {each.source}"
+
+
+AUDIT: Final = {
+    "model.layers.0.linear_attn.in_proj_qkvz.weight": ("BF16", 1.44e9),
+    "model.layers.0.linear_attn.out_proj.weight": ("BF16", 480e6),
+    "model.layers.0.mlp.gate.weight": ("BF16", 40e6),
+    "lm_head.weight": ("BF16", 970e6),
+    "model.embed_tokens.weight": ("BF16", 1.02e9),
+    "model.layers.0.mlp.experts.0.up_proj.weight": ("U8", 1.7e9 * 256 / 8),
+}
+"""nvidia/Qwen3.6-35B-A3B-NVFP4 as the write-up's audit of its modules has it: bytes of each kind of layer. All kinds
+stand in one layer, because only their sums are published. 1.7e9 bytes of its experts are read for a token."""
+
+
+def audited(store: Path) -> None:
+    """That model in the store: a header of its weights, and nothing behind it."""
+    tensors, end = {}, 0
+    for name, (dtype, size) in AUDIT.items():
+        tensors[name] = {"dtype": dtype, "shape": [int(size) // 2 if dtype == "BF16" else int(size)]}
+        tensors[name]["data_offsets"] = [end, end := end + int(size)]
+    header = json.dumps(tensors).encode()
+    known = json.loads((TESTS / "fixtures/models/qwen3.6-35b-a3b.json").read_text(encoding="utf-8"))
+    config = known["config"] | {"quantization_config": {"quant_method": "modelopt", "quant_algo": "NVFP4"}}
+    base = cached(store, "nvidia/Qwen3.6-35B-A3B-NVFP4", {"config.json": json.dumps(config).encode()})
+    with (base / "snapshots" / COMMIT / "model.safetensors").open("wb") as weights:
+        weights.write(len(header).to_bytes(8, "little") + header)
+        weights.truncate(8 + len(header) + end)
+
+
 def machine(how: str, folder: Path) -> Callable[[list[str], str | None], Result]:
     """What runs commands on a machine of that kind."""
     if how in ("demo", "duo"):
@@ -170,6 +211,10 @@ def machine(how: str, folder: Path) -> Callable[[list[str], str | None], Result]
         world.secrets.token = Secret("hf_x")
     elif how == "doctor":
         world.doctor = FileDoctorProbe({}, folder)
+    elif how == "audited":
+        audited(folder)
+        world.models, world.checkpoints = FolderModelStore(folder), StoreCheckpoints(folder)
+        world.paths, world.settings = HostPaths(str(folder), "/caches", "/home/test"), Settings(store=folder)
     elif how == "refused":
         world.docker.go_down(from_transport(PermissionError(13, "no"), DockerHost("/var/run/docker.sock")))
     elif how == "serving":
@@ -179,6 +224,8 @@ def machine(how: str, folder: Path) -> Callable[[list[str], str | None], Result]
         world.presets = StaticPresets(PresetCatalogue((replace(TINY, facts=facts),)))
 
     def inside(words: list[str], stdin: str | None) -> Result:
+        if words[0] == "published":
+            return Result(0, json.dumps({"published": list(published())}), "")
         world.user_files = SystemUserFiles(folder)  # a command closes what it opened
         result = world.run(*words, stdin=stdin)
         asked = [msgspec.to_builtins({"asked": each}) for each in world.api.asked[-1:]]
