@@ -43,9 +43,9 @@ from tests.store_kit import COMMIT, cached
 SEEDS: Final = TESTS / "fixtures/seeds"
 COMMANDS: Final = TESTS / "fixtures/docker_run/shared.md"
 """The commands of the guide and of the image's page, as they stand there."""
-STATEMENTS: Final = {"guide": 86, "thread": 23, "write-up": 22}
+STATEMENTS: Final = {"guide": 86, "thread": 23, "write-up": 22, "image": 17, "registry": 30}
 """How many statements each document makes."""
-OPEN: Final = {"guide": 17, "thread": 13, "write-up": 11}
+OPEN: Final = {"guide": 17, "thread": 13, "write-up": 11, "image": 9, "registry": 14}
 """How many of them do not hold yet: only ever lowered."""
 WANTED: Final = re.compile(r"([^=<>]+)([=<>])(.*)", re.DOTALL)
 
@@ -154,12 +154,15 @@ def world_of(own: Path) -> World:
     return World(presets=presets, recipes=FolderRecipeStore(own), paths=paths)  # type: ignore[arg-type]
 
 
-def published() -> Iterator[str]:
-    """The published figures that runs are set beside: model, engine, machines and streams, tok/s, source."""
+def published() -> Mapping[str, list[str]]:
+    """The figures that runs are set beside, as `MODEL ENGINE MACHINESxSTREAMS TOK/S SOURCE`; `noted` are those of which
+    something is said."""
+    figures = {}
     for each in references():
         if each.machine == SPARK:
-            rate = "-" if each.decode_rate is None else f"{each.decode_rate:g}"
-            yield f"{each.model} {each.runtime} {each.machines}x{each.streams} {rate} {each.source}"
+            load = f"{each.machines}x{each.streams} {each.decode_rate or 0:g}"
+            figures[f"{each.model} {each.runtime} {load} {each.source}"] = each.conditions
+    return {"published": list(figures), "noted": [figure for figure, said in figures.items() if said]}
 
 
 AUDIT: Final = {
@@ -191,7 +194,7 @@ def audited(store: Path) -> None:
 
 def machine(how: str, folder: Path) -> Callable[[list[str], str | None], Result]:
     """What runs commands on a machine of that kind."""
-    if how in ("demo", "duo"):
+    if how in ("demo", "home"):  # the real ports: with --demo, or in a home with a cluster of two
         ssh = FakeSsh(folder / "ssh")
         settings = Path(ssh.environment["HOME"]) / ".config/spark-tui/settings.toml"
         settings.parent.mkdir(parents=True)
@@ -225,7 +228,7 @@ def machine(how: str, folder: Path) -> Callable[[list[str], str | None], Result]
 
     def inside(words: list[str], stdin: str | None) -> Result:
         if words[0] == "published":
-            return Result(0, json.dumps({"published": list(published())}), "")
+            return Result(0, json.dumps(published()), "")
         world.user_files = SystemUserFiles(folder)  # a command closes what it opened
         result = world.run(*words, stdin=stdin)
         asked = [msgspec.to_builtins({"asked": each}) for each in world.api.asked[-1:]]
