@@ -44,7 +44,7 @@ COMMANDS: Final = TESTS / "fixtures/docker_run/shared.md"
 """The commands of the guide and of the image's page, as they stand there."""
 STATEMENTS: Final = {"guide": 86, "thread": 23, "write-up": 22, "image": 17, "registry": 30}
 """How many statements each document makes."""
-OPEN: Final = {"guide": 17, "thread": 13, "write-up": 11, "image": 9, "registry": 14}
+OPEN: Final = {"guide": 17, "thread": 12, "write-up": 11, "image": 9, "registry": 14}
 """How many of them do not hold yet: only ever lowered."""
 WANTED: Final = re.compile(r"([^=<>]+)([=<>])(.*)", re.DOTALL)
 
