@@ -55,15 +55,31 @@ _ENVIRONMENT: Final = (
     ),
     (r"diffusiongemma", OFFICIAL, {"VLLM_USE_V2_MODEL_RUNNER": "1"}),
     (r"laguna-xs", OFFICIAL, {"VLLM_USE_DEEP_GEMM": "0"}),
+    (
+        r"qwen3-next-80b-a3b-instruct-nvfp4",
+        "avarok/dgx-vllm-nvfp4-kernel",
+        {"VLLM_USE_FLASHINFER_MOE_FP4": "0", "VLLM_TEST_FORCE_FP8_MARLIN": "1", "VLLM_NVFP4_GEMM_BACKEND": "marlin"},
+    ),
 )
-# Engine, model, problem: failed on a DGX Spark by a public registry of deployments (2026-01).
+# Engine, model, problem, what to do instead: failed on a DGX Spark by a public registry of deployments (2026-01).
 _REPORTED: Final = (
-    ("vllm", r"qwen3-30b-a3b-(nvfp4|fp4)", "it loads and then serves nothing"),
-    ("vllm", r"mistral-small-3\.2-24b.*nvfp4", "its tokenizer is not taken"),
-    ("trtllm", r"qwen3-next", "its gated DeltaNet attention is not supported"),
-    ("trtllm", r"nemotron-(3-)?nano|nemotron3-nano|nemotron-cascade", "Mamba layers are not supported"),
-    ("trtllm", r"seed-oss-36b.*nvfp4", "compressed-tensors NVFP4 is not supported"),
-    ("sglang", r"qwen3-next.*nvfp4", "its kernels need more shared memory than the GPU has"),
+    ("vllm", r"qwen3-30b-a3b-(nvfp4|fp4)", "it loads and then serves nothing", ""),
+    ("vllm", r"mistral-small-3\.2-24b.*nvfp4", "its tokenizer is not taken", ""),
+    (
+        "trtllm",
+        r"qwen3-next",
+        "its gated DeltaNet attention is not supported",
+        "Use vLLM, or try it with kv_cache_config.enable_block_reuse: false in the options file "
+        "(extra_llm_api_options): another row of the same registry has 27.6 tok/s.",
+    ),
+    (
+        "trtllm",
+        r"nemotron-(3-)?nano|nemotron3-nano|nemotron-cascade",
+        "Mamba layers are not supported",
+        "Use vLLM, which serves these models (Nemotron-Nano-9B-v2 at 27.3 tok/s there).",
+    ),
+    ("trtllm", r"seed-oss-36b.*nvfp4", "compressed-tensors NVFP4 is not supported", ""),
+    ("sglang", r"qwen3-next.*nvfp4", "its kernels need more shared memory than the GPU has", "Use vLLM."),
 )
 
 # --- format of weights and KV cache -----------------------------------------------------------------------
@@ -293,11 +309,12 @@ def diffusion_attention(launch: LaunchContext) -> Matches:
 def reported_failing(launch: LaunchContext) -> Matches:
     """What others could not get to run on a Spark."""
     engine = launch.preset.engine
-    for name, model, problem in _REPORTED:
+    for name, model, problem, instead in _REPORTED:
         if name == engine and launch.named(model):
             yield RuleMatch(
                 f"{launch.preset.model} in {engine} (reported in January 2026)",
                 summary=f"This model was reported to fail in {engine} on a DGX Spark: {problem}.",
+                remedy=instead,
             )
 
 
