@@ -44,7 +44,7 @@ COMMANDS: Final = TESTS / "fixtures/docker_run/shared.md"
 """The commands of the guide and of the image's page, as they stand there."""
 STATEMENTS: Final = {"guide": 86, "thread": 23, "write-up": 22, "image": 17, "registry": 30}
 """How many statements each document makes."""
-OPEN: Final = {"guide": 16, "thread": 12, "write-up": 9, "image": 8, "registry": 11}
+OPEN: Final = {"guide": 16, "thread": 11, "write-up": 9, "image": 7, "registry": 10}
 """How many of them do not hold yet: only ever lowered."""
 WANTED: Final = re.compile(r"([^=<>]+)([=<>])(.*)", re.DOTALL)
 

@@ -170,6 +170,13 @@ SOURCES: Final = (
     PublishedSource(
         "primitivecontext", "A deployment registry of one RTX PRO 6000, one DGX Spark and one RTX 4090", "", NOT_STATED
     ),
+    PublishedSource(
+        "avarok",
+        "README of dgx-vllm, Avarok's image for NVFP4",
+        "https://github.com/Avarok-Cybersecurity/dgx-vllm",
+        NOT_STATED,
+    ),
+    PublishedSource("forum-fp4", "NVIDIA's forum: state of FP4/NVFP4 support for DGX Spark in vLLM", "", NOT_STATED),
     PublishedSource("part-25", "DGX Spark series, part 25: Nemotron 3 Nano at 74.75 tok/s", "", NOT_STATED),
     PublishedSource(
         "nvidia",
@@ -274,7 +281,7 @@ Phi-4-multimodal-instruct-NVFP4 | NVFP4 | trtllm | - | 1x1 | 58 - | - - | primit
 Qwen3-4B-Instruct-2507-NVFP4 | NVFP4 | vllm | - | 1x1 | 55.6 - | - - | primitivecontext | 2026
 Qwen3-Next-80B-A3B-Instruct-FP8 | FP8 | vllm | - | 1x1 | 42.7 - | - - | primitivecontext | 2026
 Qwen2.5-VL-7B-Instruct-NVFP4 | NVFP4 | trtllm | - | 1x1 | 41.3 - | - - | primitivecontext | 2026
-Llama-3.3-70B-Instruct-NVFP4 | NVFP4 | vllm | - | 1x1 | 39.9 - | - - | primitivecontext | 2026
+Llama-3.3-70B-Instruct-NVFP4 | NVFP4 | vllm | - | 1x1 | 39.9 - | - - | primitivecontext | 2026 | disputed: 273 GB/s read so many weights 8 times a second at most
 Qwen3-30B-A3B-FP4 | NVFP4 | trtllm | - | 1x1 | 38.6 - | - - | primitivecontext | 2026
 Qwen3-8B-NVFP4 | NVFP4 | vllm | - | 1x1 | 28.5 - | - - | primitivecontext | 2026
 Qwen3-8B-NVFP4 | NVFP4 | trtllm | - | 1x1 | 28.2 - | - - | primitivecontext | 2026
@@ -301,6 +308,18 @@ cybermotaz/nemotron3-nano-nvfp4-w4a16 | NVFP4 | vllm | 0.20.1 | 1x1 | 74.75 - | 
 cybermotaz/nemotron3-nano-nvfp4-w4a16 | NVFP4 | vllm | 0.20.1 | 1x16 | 400 - | - 200 | part-25 | 2026-05 | W4A16, b12x kernels, rate with prefill
 Nemotron-3-Nano-30B-A3B | NVFP4 | vllm | 0.20.1 | 1x1 | 58.27 - | - 200 | part-25 | 2026-05 | b12x kernels, rate with prefill
 Nemotron-3-Nano-30B-A3B | NVFP4 | vllm | 0.20.1 | 1x16 | 786 - | - 200 | part-25 | 2026-05 | b12x kernels, rate with prefill
+nvidia/MiniMax-M2.5-NVFP4 | NVFP4 | vllm | - | 2x1 | 12.48 378.87 | 128000 8096 | forum-fp4 | 2026 | CUTLASS kernels, RoCE over 200 Gb/s
+Qwen3-Next-80B-A3B-Instruct-AWQ | AWQ | vllm | - | 1x1 | 34 - | - - | avarok | 2026 | NVIDIA's image, 38.2 at most
+Qwen3-Next-80B-A3B-Instruct-AWQ | AWQ | vllm | - | 1x1 | 36 - | - - | avarok | 2026 | Avarok's image, 39.7 at most
+nvidia/Qwen3-Next-80B-A3B-Instruct-NVFP4 | NVFP4 | vllm | - | 1x1 | 36 - | - - | avarok | 2026 | NVIDIA's image with flashinfer-cutlass, 40.2 at most
+nvidia/Qwen3-Next-80B-A3B-Instruct-NVFP4 | NVFP4 | trtllm | - | 1x1 | 29.6 - | - - | avarok | 2026 | called its ceiling there
+nvidia/Qwen3-Next-80B-A3B-Instruct-NVFP4 | NVFP4 | vllm | - | 1x1 | 1.1 - | - - | avarok | 2026 | FP4 converted in Python (v20)
+nvidia/Qwen3-Next-80B-A3B-Instruct-NVFP4 | NVFP4 | vllm | - | 1x1 | 35 - | - - | avarok | 2026 | v21, FP4 converted in C++, CUTLASS kernels
+nvidia/Qwen3-Next-80B-A3B-Instruct-NVFP4 | NVFP4 | vllm | - | 1x1 | 39.5 - | - - | avarok | 2026 | v21, Marlin for experts
+nvidia/Qwen3-Next-80B-A3B-Instruct-NVFP4 | NVFP4 | vllm | - | 1x1 | 40.2 - | - - | avarok | 2026 | v21, Marlin
+nvidia/Qwen3-Next-80B-A3B-Instruct-NVFP4 | NVFP4 | vllm | - | 1x1 | 59.9 - | - - | avarok | 2026 | v21, Marlin, MTP with two tokens
+nvidia/Qwen3-Next-80B-A3B-Instruct-NVFP4 | NVFP4 | vllm | 0.16.0rc2 | 1x1 | 42 - | - - | avarok | 2026 | v22, Marlin, 47.1 at most
+nvidia/Qwen3-Next-80B-A3B-Instruct-NVFP4 | NVFP4 | vllm | 0.16.0rc2 | 1x1 | 67 - | - - | avarok | 2026 | v22, Marlin, MTP with two tokens, 111.9 at most
 """  # noqa: E501
 """One figure a line: model, format, runtime, its version, machines x streams, output and prompt tokens per second,
 prompt and answer in tokens, source, date, conditions. A dash: not stated."""
