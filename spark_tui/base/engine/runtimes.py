@@ -1,15 +1,19 @@
-"""The engines that are known: their ports, paths, options and parsers."""
+"""The engines that are known: their ports, paths and options. The models that are known, as `models.toml` has them:
+parsers, layers, published figures."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from enum import StrEnum
-from functools import lru_cache
-from pathlib import PurePosixPath
-from typing import Final, NamedTuple, TypeAlias
+from functools import cache, lru_cache
+from pathlib import Path, PurePosixPath
+from typing import Any, Final, NamedTuple, TypeAlias
 
+import msgspec
 from msgspec import Struct, field
+
+from spark_tui.base.quantities import GIB
 
 Scalar: TypeAlias = str | int | float | bool | None
 """A value of a server's option."""
@@ -255,7 +259,7 @@ def with_tag(model: str) -> str:
     return model if ":" in model.rpartition("/")[2] else f"{model}:latest"
 
 
-# --- parsers ---------------------------------------------------------------------------------------------
+# --- models ----------------------------------------------------------------------------------------------
 
 
 class Parsers(NamedTuple):
@@ -265,56 +269,82 @@ class Parsers(NamedTuple):
     reasoning: str = ""
 
 
-class ModelFamily(Struct, frozen=True):
+class ModelFamily(Struct, frozen=True, forbid_unknown_fields=True):
     """One way to write calls and thoughts; a maker may have several. The parsers are vLLM's; `others` are those of
     other servers, by runtime. `implied`: vLLM sets the reasoning parser by itself. `since` is the first vLLM that has
     both.
     """
 
     name: str
-    pattern: str
+    names: str
     tool: str
     reasoning: str = ""
     implied: bool = False
     since: tuple[int, int] = (0, 14)
-    others: Mapping[str, Parsers] = field(default_factory=dict)
+    others: dict[str, Parsers] = field(default_factory=dict)
 
 
-_QWEN: Final = {"sglang": Parsers("qwen", "qwen3"), "trtllm": Parsers("qwen3", "qwen3")}
-_QWEN_CODER: Final = {"sglang": Parsers("qwen3_coder", "qwen3"), "trtllm": Parsers("qwen3_coder", "qwen3")}
-FAMILIES: Final = (
-    # The newer Qwen write calls as XML; Qwen3 and the Instruct models without thoughts as JSON.
-    ModelFamily("Qwen", r"qwen-?3\.[5-9]", "qwen3_coder", "qwen3", others=_QWEN_CODER),
-    ModelFamily("Qwen", r"qwen-?3-?coder", "qwen3_coder", others={"sglang": Parsers("qwen3_coder")}),
-    ModelFamily("Qwen", r"qwen-?3.*(?<!thinking-)instruct", "hermes", others={"sglang": Parsers("qwen")}),
-    ModelFamily("Qwen", r"qwen-?3", "hermes", "qwen3", others=_QWEN),
-    ModelFamily("Qwen", r"qwen-?2", "hermes", others={"sglang": Parsers("qwen")}),
-    ModelFamily("Gemma 4", r"gemma-?4|diffusiongemma", "gemma4", "gemma4", since=(0, 19)),
-    ModelFamily("Nemotron 3", r"nemotron-?3|nemotron-cascade", "qwen3_coder", "nemotron_v3"),
-    ModelFamily("Mistral", r"mistral|devstral|magistral", "mistral", "mistral"),
-    ModelFamily("Laguna", r"laguna", "poolside_v1", "poolside_v1", since=(0, 20)),
-    ModelFamily(
-        "gpt-oss", r"gpt-?oss", "openai", "openai_gptoss", implied=True,
-        others={"sglang": Parsers("gpt-oss", "gpt-oss")},
-    ),
-    ModelFamily("Llama 3", r"llama-?3", "llama3_json", others={"sglang": Parsers("llama3")}),
-    ModelFamily("GLM", r"glm-?(?:4\.[7-9]|5)", "glm47", "glm45", since=(0, 15)),
-    ModelFamily("GLM", r"glm-?4", "glm45", "glm45", others={"sglang": Parsers("glm45", "glm45")}),
-    ModelFamily("MiniMax M2", r"minimax-?m2", "minimax_m2", "minimax_m2"),
-    ModelFamily("Kimi K2", r"kimi-?k2", "kimi_k2", "kimi_k2", others={"sglang": Parsers("kimi_k2", "kimi_k2")}),
-)  # fmt: skip
+class MeasuredWeights(Struct, frozen=True, forbid_unknown_fields=True):
+    """What the weights took once loaded, and whose log says so; of checkpoints whose name has `names` in it."""
+
+    gib: float
+    source: str
+    names: str = ""
+
+    @property
+    def size(self) -> int:
+        """In bytes."""
+        return int(self.gib * GIB)
+
+
+class Architecture(Struct, frozen=True, eq=False, forbid_unknown_fields=True):
+    """A public config, as far as it matters here, and the log that it was held against."""
+
+    names: str
+    config: dict[str, Any]
+    checked: str = ""
+    loaded: tuple[MeasuredWeights, ...] = ()
+
+
+class PublishedSource(Struct, frozen=True, forbid_unknown_fields=True):
+    """Where figures come from. `licence` is that of the data; `not stated` means that single figures are cited."""
+
+    id: str
+    title: str
+    licence: str
+    url: str = ""
+
+
+class KnownModels(Struct, frozen=True, forbid_unknown_fields=True):
+    """The whole of `models.toml`, whose head says what its keys are."""
+
+    figures: str
+    source: tuple[PublishedSource, ...]
+    family: tuple[ModelFamily, ...]
+    architecture: tuple[Architecture, ...]
+
+
+@cache
+def known_models() -> KnownModels:
+    return msgspec.toml.decode(Path(__file__).with_name("models.toml").read_bytes(), type=KnownModels)
+
+
+def in_names(name: str) -> str:
+    """A model's name as the patterns of the table take it."""
+    return name.lower().replace("_", "-")
 
 
 @lru_cache(maxsize=1024)
 def family_of(name: str) -> ModelFamily | None:
     """The first family that the name fits, in any case and with `-` for `_`."""
-    text = name.lower().replace("_", "-")
-    return next((family for family in FAMILIES if re.search(family.pattern, text)), None)
+    text = in_names(name)
+    return next((each for each in known_models().family if re.search(each.names, text)), None)
 
 
 def makers_of(parser: str) -> tuple[str, ...]:
     """The families that have a vLLM parser of that name; none where it is not known."""
-    return tuple(dict.fromkeys(each.name for each in FAMILIES if parser and parser in (each.tool, each.reasoning)))
+    families = known_models().family
+    return tuple(dict.fromkeys(each.name for each in families if parser and parser in (each.tool, each.reasoning)))
 
 
 def parsers_of(name: str, runtime: str = "vllm") -> Parsers | None:

@@ -13,6 +13,7 @@ from msgspec import Struct
 from spark_tui.base.context import Context
 from spark_tui.base.engine.container import ContainerFacts
 from spark_tui.base.engine.invocation import parse
+from spark_tui.base.engine.runtimes import known_models
 from spark_tui.base.engine.state import runtime_of
 from spark_tui.base.errors import SparkError, UsageError
 from spark_tui.base.ports import Clock, StateFiles, port_named
@@ -21,7 +22,6 @@ from spark_tui.observe.explain.model.starts import StartRecord
 from spark_tui.observe.explain.model.view import Baseline
 from spark_tui.observe.results.feature import PROOFS
 from spark_tui.observe.results.model.compare import (
-    SOURCES,
     Comparison,
     PublishedComparison,
     beside,
@@ -180,7 +180,7 @@ class Results:
 
     def published(self, run: BenchRun) -> tuple[PublishedComparison, ...]:
         """Published figures that are comparable with this run, the most alike first."""
-        return beside(run, references(), SOURCES)
+        return beside(run, references(), known_models().source)
 
 
 def earlier_runs(run: BenchRun, results: Sequence[Result]) -> list[Comparison]:

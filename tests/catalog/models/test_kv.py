@@ -18,8 +18,9 @@ from spark_tui.base.checkpoint import (
     StateMode,
     kv_layout,
 )
+from spark_tui.base.engine.runtimes import known_models
 from spark_tui.base.quantities import GIB
-from spark_tui.catalog.models.model.config import KNOWN, facts_of, known_model
+from spark_tui.catalog.models.model.config import facts_of, known_model
 
 
 def public(name: str) -> CheckpointFacts:
@@ -123,12 +124,12 @@ def test_a_window_keeps_itself_and_one_step() -> None:
     assert sliding.blocks(131072, 2048) == sliding.blocks(65536, 2048)
 
 
-NAMES = st.sampled_from([known.names for known in KNOWN])
+NAMES = st.sampled_from([known.names for known in known_models().architecture])
 LENGTHS = st.integers(1, 2_000_000)
 
 
 def of_pattern(names: str) -> CheckpointFacts:
-    return facts_of(next(known for known in KNOWN if known.names == names))
+    return facts_of(next(known for known in known_models().architecture if known.names == names))
 
 
 SETTINGS = st.builds(

@@ -15,9 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from spark_tui.base.engine.runtimes import known_models
 from spark_tui.base.errors import SparkError
 from spark_tui.observe.results.adapter import FileResults, UnreadableResult, result_from_json
-from spark_tui.observe.results.model.compare import SOURCES, SpeedVerdict, beside, compare, family, references
+from spark_tui.observe.results.model.compare import SpeedVerdict, beside, compare, family, references
 from spark_tui.observe.results.model.plan import (
     BenchPlan,
     Conditions,
@@ -326,11 +327,11 @@ def test_a_quantization_is_called_what_people_call_it(name: str, config: str, wo
 
 
 def test_every_published_figure_has_a_source_with_a_licence() -> None:
-    known = {source.id: source for source in SOURCES}
+    known = {source.id: source for source in known_models().source}
     found = references()
     assert len(found) > 150
     assert {reference.source for reference in found} == set(known)
-    assert all(source.licence for source in SOURCES)
+    assert all(source.licence for source in known_models().source)
     for reference in found:
         assert reference.decode_rate is not None and reference.decode_rate > 0
         assert reference.model and reference.quantization and reference.date
@@ -338,7 +339,7 @@ def test_every_published_figure_has_a_source_with_a_licence() -> None:
 
 
 def test_published_figures_stand_beside_a_run_of_the_same_model_and_format() -> None:
-    found = beside(a_run("a", (1, (40.0, 41.0)), (10, (190.0, 191.0))), references(), SOURCES)
+    found = beside(a_run("a", (1, (40.0, 41.0)), (10, (190.0, 191.0))), references(), known_models().source)
     assert found
     assert all(family(each.reference.model) == family(SPARK.model) for each in found)
     assert {each.reference.streams for each in found} <= {1, 10}
@@ -361,13 +362,16 @@ def test_published_figures_stand_beside_a_run_of_the_same_model_and_format() -> 
 )
 def test_nothing_unlike_is_set_beside_a_run(changes: dict[str, Any]) -> None:
     run = a_run("a", (1, (40.0,)), conditions=replace(SPARK, **changes))
-    found = beside(run, references(), SOURCES)
+    found = beside(run, references(), known_models().source)
     assert [each for each in found if each.reference.model == "RedHatAI/Qwen3.6-35B-A3B-NVFP4"] == []
 
 
 def test_a_run_of_repeated_prompts_stands_beside_nothing() -> None:
     run = a_run("a")
-    assert beside(replace(run, plan=replace(run.plan, prompt_cache=PromptCache.WARM)), references(), SOURCES) == ()
+    assert (
+        beside(replace(run, plan=replace(run.plan, prompt_cache=PromptCache.WARM)), references(), known_models().source)
+        == ()
+    )
 
 
 # --- caveats -------------------------------------------------------------------------------------------

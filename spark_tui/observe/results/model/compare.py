@@ -1,11 +1,7 @@
 """Like with like: what two results have in common, what differs, and what a difference in their numbers then means.
 
 The load (lengths, content, cache, sampling) must be the same, or the numbers measure different things. The engine may
-differ: that is what is compared; every difference is named, because each may be the cause.
-
-Published figures are re-expressed facts, each with its source. Names are as the sources write them. Only single figures
-are cited from sources that state no licence; djangodevreng's data are under CC BY 4.0, and this selection of them (one,
-five and ten streams, prompts and answers of 1024 tokens) is a change of their form."""
+differ: that is what is compared; every difference is named, because each may be the cause."""
 
 from __future__ import annotations
 
@@ -18,6 +14,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from spark_tui.base.engine.runtimes import PublishedSource, known_models
 from spark_tui.observe.results.model.plan import Conditions, PromptCache, quantization_words
 from spark_tui.observe.results.model.record import ConfidenceInterval, deviation, mean_interval, student_t
 from spark_tui.observe.results.model.run import BenchRun, Level
@@ -25,15 +22,6 @@ from spark_tui.observe.results.model.run import BenchRun, Level
 SPARK: Final = "DGX Spark"
 SCATTER: Final = 0.15
 """How far entries of one model on Spark Arena differ between machines and days."""
-
-
-class PublishedSource(Struct, frozen=True):
-    """Where figures come from. `licence` is that of the data; `not stated` means that single figures are cited."""
-
-    id: str
-    title: str
-    url: str
-    licence: str
 
 
 class Reference(Struct, frozen=True):
@@ -158,201 +146,15 @@ def _differences(run: BenchRun, reference: Reference) -> list[str]:
     return found
 
 
-NOT_STATED: Final = "not stated; single figures cited"
-
-SOURCES: Final = (
-    PublishedSource(
-        "djangodevreng",
-        "DGX Spark benchmarks by djangodevreng: 38 runs of llama-benchy 0.4.0",
-        "https://github.com/djangodevreng/dgx-spark-benchmarks",
-        "CC BY 4.0",
-    ),
-    PublishedSource(
-        "primitivecontext", "A deployment registry of one RTX PRO 6000, one DGX Spark and one RTX 4090", "", NOT_STATED
-    ),
-    PublishedSource(
-        "avarok",
-        "README of dgx-vllm, Avarok's image for NVFP4",
-        "https://github.com/Avarok-Cybersecurity/dgx-vllm",
-        NOT_STATED,
-    ),
-    PublishedSource("forum-fp4", "NVIDIA's forum: state of FP4/NVFP4 support for DGX Spark in vLLM", "", NOT_STATED),
-    PublishedSource("part-25", "DGX Spark series, part 25: Nemotron 3 Nano at 74.75 tok/s", "", NOT_STATED),
-    PublishedSource(
-        "nvidia",
-        "NVIDIA: how DGX Spark's performance enables intensive AI tasks",
-        "https://developer.nvidia.com/blog",
-        NOT_STATED,
-    ),
-    PublishedSource("lmsys", "LMSYS: DGX Spark review and its sheet", "https://lmsys.org/blog", NOT_STATED),
-    PublishedSource("ggml", "llama.cpp: benches/dgx-spark", "https://github.com/ggml-org/llama.cpp", "MIT"),
-    PublishedSource("spark-arena", "Spark Arena's leaderboard", "https://spark-arena.com", NOT_STATED),
-    PublishedSource("kubis", "kubis.ai: topology benchmark", "", NOT_STATED),
-    PublishedSource(
-        "vllm-blog",
-        "vLLM blog: vLLM on DGX Spark, 1 June 2026",
-        "https://vllm.ai/blog/2026-06-01-vllm-dgx-spark",
-        NOT_STATED,
-    ),
-    PublishedSource("conselara", "conselara.dev: vLLM 0.19 on two Sparks", "", NOT_STATED),
-    PublishedSource(
-        "elsung",
-        "dgx-spark-deepseek-v4-flash by elsung",
-        "https://github.com/elsung/dgx-spark-deepseek-v4-flash",
-        NOT_STATED,
-    ),
-)
-
-_RUNS: Final = """
-google/gemma-4-26B-A4B-it | BF16 | 2026-08-06 | 0.26.0 | 23.88 2014.62 | 52.22 4262.37 | 90.81 5079.67 | fp8 KV
-google/gemma-4-26B-A4B-it | BF16 | 2026-08-16 | 0.26.0 | 24.12 2387.55 | 58.63 4084.82 | 84.56 5077.55 | fp8 KV
-nvidia/Gemma-4-26B-A4B-NVFP4 | NVFP4 | 2026-08-06 | 0.26.0 | 29.9 2580.07 | 87.09 5392.52 | 140.63 6273.65 | Marlin, fp8 KV
-nvidia/Gemma-4-26B-A4B-NVFP4 | NVFP4 | 2026-08-16 | 0.26.0 | 29.45 3123.2 | 99.32 5532.44 | 135.07 5717.48 | Marlin, fp8 KV
-google/gemma-4-31B-it | BF16 | 2026-08-06 | 0.26.0 | 3.67 588.94 | 10.88 749.02 | 18.31 1055.2 | fp8 KV
-nvidia/Gemma-4-31B-IT-NVFP4 | NVFP4 | 2026-08-16 | 0.26.0 | 6.92 767.56 | 23.02 859.38 | 36.95 885.95 | Marlin, fp8 KV
-google/gemma-4-E2B-it | BF16 | 2026-08-17 | 0.26.0 | 39.62 2542.52 | 160.43 9048.9 | 254.44 12509.86 | fp8 KV
-google/gemma-4-E4B-it | BF16 | 2026-08-17 | 0.26.0 | 19.56 2871.46 | 65.79 5275.3 | 134.08 6766.94 | fp8 KV
-openai/gpt-oss-20b | MXFP4 | 2026-08-14 | 0.26.0 | 46.47 11792.96 | 129.65 6739.34 | 180.39 7705.55 | fp8 KV
-ibm-granite/granite-4.1-8b | BF16 | 2026-08-09 | 0.26.0 | 12.26 2942.64 | 39.69 3351.07 | 60.09 3576.91 | fp8 KV
-Kwaipilot/KAT-Coder-V2.5-Dev | BF16 | 2026-08-13 | 0.26.0 | 30.59 1566.38 | 60.16 3272.29 | 75.79 4020.47 | fp8 KV
-LiquidAI/LFM2.5-2.6B | BF16 | 2026-08-08 | 0.26.0 | 32.26 17617.01 | 197.17 11850.95 | 369.81 10236.95 | fp8 KV
-mistralai/Ministral-3-3B-Instruct-2512 | BF16 | 2026-08-09 | 0.26.0 | 52.04 3024.6 | 194.51 6211.62 | 356.5 10083.28 |
-mistralai/Ministral-3-8B-Instruct-2512 | BF16 | 2026-08-07 | 0.26.0 | 25.1 2040.29 | 105.4 4448.88 | 183.89 6678.61 | fp8 KV
-mistralai/Mistral-Small-4-119B-2603-NVFP4 | NVFP4 | 2026-08-13 | 0.26.0 | 31.07 2322.26 | 60.79 3433.68 | 80.21 3718.61 | Marlin, fp8 KV
-meta-models/Muse-Glimmer-30B | BF16 | 2026-08-12 | 0.26.1rc1.dev608 | 20.72 2153.41 | 55.92 1136.95 | 86.23 1349.33 | speculative
-meta-models/Muse-Glimmer-30B | BF16 | 2026-08-12 | 0.26.1rc1.dev608 | 4.28 1570.74 | 20.8 1100.81 | 40.61 1317.97 |
-nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16 | BF16 | 2026-08-09 | 0.26.0 | 29.27 2388.16 | 54.6 4101.5 | 72.26 5096.37 | fp8 KV
-nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-FP8 | FP8 | 2026-08-08 | 0.26.0 | 46.43 1440.91 | 96.16 3261.23 | 129.66 4645.98 | fp8 KV
-nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-NVFP4 | NVFP4 | 2026-08-13 | 0.26.0 | 63.14 2766.01 | 150.46 5175.15 | 206.05 6002.43 | Marlin, fp8 KV
-nvidia/NVIDIA-Nemotron-3-Nano-4B-BF16 | BF16 | 2026-08-06 | 0.26.0 | 24.94 3241.16 | 124.73 6254.72 | 224.49 6903.03 | fp8_e4m3 KV
-nvidia/NVIDIA-Nemotron-3-Nano-4B-FP8 | FP8 | 2026-08-08 | 0.26.0 | 42.06 1643.61 | 178.26 4616.51 | 308.16 7495.97 | fp8_e4m3 KV
-nvidia/Nemotron-3-Nano-Omni-30B-A3B-Reasoning-BF16 | BF16 | 2026-08-05 | 0.26.0 | 29.39 2185.1 | 58.64 3868.52 | 73.44 5098.81 |
-nvidia/Nemotron-3-Nano-Omni-30B-A3B-Reasoning-FP8 | FP8 | 2026-08-06 | 0.26.0 | 56.21 1316.14 | 103.26 3471.76 | 145.09 5866.47 | fp8 KV
-nvidia/Nemotron-3-Nano-Omni-30B-A3B-Reasoning-NVFP4 | NVFP4 | 2026-08-07 | 0.26.0 | 64.79 2124.09 | 137.26 3858.98 | 218.91 5744.17 | Marlin
-nvidia/NVIDIA-Nemotron-3-Super-120B-A12B-NVFP4 | NVFP4 | 2026-08-15 | 0.26.0 | 21.47 944.74 | 50.86 1112.58 | 72.58 1129.65 | Marlin, fp8 KV
-nvidia/Nemotron-Cascade-2-30B-A3B | BF16 | 2026-08-13 | 0.26.0 | 29.06 2396.11 | 54.7 4107.9 | 75.25 5113.97 | fp8 KV
-Qwen/Qwen3.5-0.8B | BF16 | 2026-08-07 | 0.26.0 | 116.03 - | 406.37 25360.95 | 563.69 25275.46 | fp8_e4m3 KV
-Qwen/Qwen3.5-2B | BF16 | 2026-08-07 | 0.26.0 | 43.04 24649.46 | 173.43 10075.15 | 321.02 14109.39 | fp8 KV
-Qwen/Qwen3.5-4B | BF16 | 2026-08-07 | 0.26.0 | 20.54 2556.15 | 117.89 5463.5 | 216.04 6024.65 | fp8 KV
-Qwen/Qwen3.5-9B | BF16 | 2026-08-07 | 0.26.0 | 12.42 1651.31 | 64.89 3198.25 | 122.57 3180.06 | fp8 KV
-Qwen/Qwen3.6-27B | BF16 | 2026-08-13 | 0.26.0 | 4.54 955.71 | 20.86 1076.53 | 39.82 1093.72 | fp8 KV
-Qwen/Qwen3.6-27B-FP8 | FP8 | 2026-08-14 | 0.26.0 | 7.8 551.9 | 36.8 601.16 | 65.43 586.49 | Marlin, fp8 KV
-Qwen/Qwen3.6-35B-A3B | BF16 | 2026-08-08 | 0.26.0 | 30.49 1802.37 | 64.61 3042.99 | 84.61 3279.72 | fp8 KV
-Qwen/Qwen3.6-35B-A3B-FP8 | FP8 | 2026-08-14 | 0.26.0 | 51.86 4453.68 | 109.52 3682.23 | 150.15 3849.13 | Marlin, fp8 KV
-RedHatAI/Qwen3.6-35B-A3B-NVFP4 | NVFP4 | 2026-08-14 | 0.26.0 | 42.62 6486.84 | 133.38 5200.64 | 196.13 5281.78 | Marlin, fp8 KV
-Qwen/Qwen3.8-27B | BF16 | 2026-08-15 | 0.26.0 | 4.5 1094.68 | 20.61 1078.9 | 39.14 1069.15 | fp8 KV
-Qwen/Qwen3.8-27B-FP8 | FP8 | 2026-08-15 | 0.26.0 | 7.95 558.56 | 37.54 600.77 | 66.85 606.85 | Marlin, fp8 KV
-"""  # noqa: E501
-"""One run a line: model, format, date, vLLM's version; then output and prompt tokens per second of one, five and ten
-streams together, and how it was served. A prefill rate is left out where the prefix cache made it (above 50,000)."""
-
-_FIGURES: Final = """
-gpt-oss-20b | MXFP4 | llama-cpp | - | 1x1 | 82.74 3670.42 | 2048 128 | nvidia | 2025-10
-Llama-3.1-8B | NVFP4 | trtllm | - | 1x1 | 38.65 - | 2048 128 | nvidia | 2025-10
-Llama-3.1-8B | FP8 | sglang | - | 1x1 | 20.5 - | 2048 2048 | lmsys | 2025-10
-Llama-3.1-70B | FP8 | sglang | - | 1x1 | 2.7 - | 2048 2048 | lmsys | 2025-10
-Llama-3.1-70B | Q4_K_M | ollama | - | 1x1 | 4.58 - | - - | lmsys | 2025-10
-gpt-oss-20b | MXFP4 | ollama | - | 1x1 | 60.91 2053.98 | - - | lmsys | 2025-10
-gpt-oss-120b | MXFP4 | ollama | - | 1x1 | 41.88 - | - - | lmsys | 2025-10
-gpt-oss-120b | MXFP4 | sglang | - | 1x64 | 291.65 - | - - | lmsys | 2025-10
-Qwen3-32B | Q4_K_M | ollama | - | 1x1 | 9.53 - | - - | lmsys | 2025-10
-gpt-oss-120b | MXFP4 | llama-cpp | b7941 | 1x1 | 58.72 - | - 32 | ggml | 2026
-gpt-oss-120b | MXFP4 | vllm | - | 1x1 | 58.82 - | - - | spark-arena | 2026-02
-gpt-oss-120b | MXFP4 | vllm | - | 2x1 | 75.96 - | - - | spark-arena | 2026-02
-Qwen3-Coder-Next | FP8 | sglang | - | 2x1 | 60.51 - | - - | spark-arena | 2026-02
-gpt-oss-120b | MXFP4 | vllm | - | 1x1 | 57.5 - | 1024 128 | kubis | 2026-03-22 | eager mode
-gpt-oss-120b | MXFP4 | vllm | - | 1x8 | 153.5 - | 1024 128 | kubis | 2026-03-22 | eager mode
-gpt-oss-120b | MXFP4 | vllm | - | 1x32 | 318.7 - | 1024 128 | kubis | 2026-03-22 | eager mode
-gpt-oss-120b | MXFP4 | vllm | - | 2x1 | 69 - | 1024 128 | kubis | 2026-03-22 | eager mode, TP 2
-gpt-oss-120b | MXFP4 | vllm | - | 2x32 | 471.7 - | 1024 128 | kubis | 2026-03-22 | eager mode, TP 2
-Nemotron-3-Super-120B-A12B | NVFP4 | vllm | - | 1x1 | 23.2 1884.0 | - - | vllm-blog | 2026-06-01 | a nightly build, decode 22.7 to 23.7 over prompts of 58 to 7234 tokens
-Qwen3-235B-A22B | GPTQ-INT4 | vllm | 0.19 | 2x1 | 17 - | - 256 | conselara | 2026-05-03 | TP 2
-Qwen3-235B-A22B | GPTQ-INT4 | vllm | 0.19 | 2x4 | 36.4 - | - - | conselara | 2026-05-03 | TP 2
-Qwen3-235B-A22B | NVFP4 | trtllm | - | 2x1 | 11.73 - | - - | nvidia | 2025-10
-gpt-oss-120b | MXFP4 | vllm | 0.19 | 1x1 | 59 - | - - | conselara | 2026-05-02 | CUDA graphs
-Qwen3.6-35B-A3B | NVFP4 | vllm | - | 1x1 | 116.03 1414.86 | 16384 128 | spark-arena | 2026-08-23 | probably with speculative decoding
-Qwen3.6-35B-A3B | NVFP4 | vllm | - | 1x2 | 165.88 - | 16384 128 | spark-arena | 2026-08-23 | probably with speculative decoding
-Qwen3.6-35B-A3B | NVFP4 | vllm | - | 1x10 | 102.31 - | 16384 128 | spark-arena | 2026-08-25 | probably with speculative decoding, from the middle of the table
-DeepSeek-V4-Flash | FP8 | vllm | - | 2x1 | 41 1785.0 | - - | elsung | 2026 | TP 2, a single stream of a pair of machines
-Qwen3-0.6B-NVFP4 | NVFP4 | vllm | - | 1x1 | 180 - | - - | primitivecontext | 2026
-Qwen3-1.7B-NVFP4 | NVFP4 | vllm | - | 1x1 | 99.7 - | - - | primitivecontext | 2026
-Qwen3-30B-A3B-NVFP4 | NVFP4 | trtllm | - | 1x1 | 60.1 - | - - | primitivecontext | 2026
-Phi-4-multimodal-instruct-NVFP4 | NVFP4 | trtllm | - | 1x1 | 58 - | - - | primitivecontext | 2026
-Qwen3-4B-Instruct-2507-NVFP4 | NVFP4 | vllm | - | 1x1 | 55.6 - | - - | primitivecontext | 2026
-Qwen3-Next-80B-A3B-Instruct-FP8 | FP8 | vllm | - | 1x1 | 42.7 - | - - | primitivecontext | 2026
-Qwen2.5-VL-7B-Instruct-NVFP4 | NVFP4 | trtllm | - | 1x1 | 41.3 - | - - | primitivecontext | 2026
-Llama-3.3-70B-Instruct-NVFP4 | NVFP4 | vllm | - | 1x1 | 39.9 - | - - | primitivecontext | 2026 | disputed: 273 GB/s read so many weights 8 times a second at most
-Qwen3-30B-A3B-FP4 | NVFP4 | trtllm | - | 1x1 | 38.6 - | - - | primitivecontext | 2026
-Qwen3-8B-NVFP4 | NVFP4 | vllm | - | 1x1 | 28.5 - | - - | primitivecontext | 2026
-Qwen3-8B-NVFP4 | NVFP4 | trtllm | - | 1x1 | 28.2 - | - - | primitivecontext | 2026
-Qwen3-Next-80B-A3B-Instruct-NVFP4 | NVFP4 | trtllm | - | 1x1 | 27.6 - | - - | primitivecontext | 2026
-NVIDIA-Nemotron-Nano-9B-v2-NVFP4 | NVFP4 | vllm | - | 1x1 | 27.3 - | - - | primitivecontext | 2026
-Qwen3-14B-NVFP4 | NVFP4 | vllm | - | 1x1 | 20.2 - | - - | primitivecontext | 2026
-Phi-4-reasoning-plus-NVFP4 | NVFP4 | trtllm | - | 1x1 | 19.6 - | - - | primitivecontext | 2026
-Phi-4-reasoning-plus-NVFP4 | NVFP4 | trtllm | - | 1x1 | 19.4 - | - - | primitivecontext | 2026
-Qwen3-14B-FP4 | NVFP4 | trtllm | - | 1x1 | 17 - | - - | primitivecontext | 2026
-Qwen3-14B-NVFP4 | NVFP4 | trtllm | - | 1x1 | 17 - | - - | primitivecontext | 2026
-Llama-4-Scout-17B-16E-Instruct-NVFP4 | NVFP4 | trtllm | - | 1x1 | 16.3 - | - - | primitivecontext | 2026
-Qwen3-32B-NVFP4 | NVFP4 | vllm | - | 1x1 | 10.2 - | - - | primitivecontext | 2026
-DeepSeek-R1-Distill-Qwen-32B-NVFP4 | NVFP4 | vllm | - | 1x1 | 10 - | - - | primitivecontext | 2026
-Qwen3-32B-NVFP4 | NVFP4 | trtllm | - | 1x1 | 8.2 - | - - | primitivecontext | 2026
-Qwen3-Next-80B-A3B-Instruct-NVFP4 | NVFP4 | vllm | - | 1x1 | 4.8 - | - - | primitivecontext | 2026
-Qwen3-Next-80B-A3B-Instruct-FP8 | FP8 | vllm | - | 1x1 | 4.8 - | - - | primitivecontext | 2026
-Llama-3.1-70B-Instruct-NVFP4 | NVFP4 | vllm | - | 1x1 | 4.6 - | - - | primitivecontext | 2026
-Llama-3.3-70B-Instruct-NVFP4 | NVFP4 | trtllm | - | 1x1 | 3.1 - | - - | primitivecontext | 2026
-nvidia/Qwen3.6-35B-A3B-NVFP4 | NVFP4 | vllm | 0.20.1 | 1x1 | 44.32 - | - 200 | part-25 | 2026-05 | b12x kernels, rate with prefill
-nvidia/Qwen3.6-35B-A3B-NVFP4 | NVFP4 | vllm | 0.20.1 | 1x16 | 363 - | - 200 | part-25 | 2026-05 | b12x kernels, rate with prefill
-nvidia/Gemma-4-31B-IT-NVFP4 | NVFP4 | vllm | 0.20.1 | 1x1 | 6.85 - | - 200 | part-25 | 2026-05 | b12x kernels, rate with prefill
-nvidia/Gemma-4-31B-IT-NVFP4 | NVFP4 | vllm | 0.20.1 | 1x16 | 105 - | - 200 | part-25 | 2026-05 | b12x kernels, rate with prefill
-cybermotaz/nemotron3-nano-nvfp4-w4a16 | NVFP4 | vllm | 0.20.1 | 1x1 | 74.75 - | - 200 | part-25 | 2026-05 | W4A16, b12x kernels, rate with prefill
-cybermotaz/nemotron3-nano-nvfp4-w4a16 | NVFP4 | vllm | 0.20.1 | 1x16 | 400 - | - 200 | part-25 | 2026-05 | W4A16, b12x kernels, rate with prefill
-Nemotron-3-Nano-30B-A3B | NVFP4 | vllm | 0.20.1 | 1x1 | 58.27 - | - 200 | part-25 | 2026-05 | b12x kernels, rate with prefill
-Nemotron-3-Nano-30B-A3B | NVFP4 | vllm | 0.20.1 | 1x16 | 786 - | - 200 | part-25 | 2026-05 | b12x kernels, rate with prefill
-nvidia/MiniMax-M2.5-NVFP4 | NVFP4 | vllm | - | 2x1 | 12.48 378.87 | 128000 8096 | forum-fp4 | 2026 | CUTLASS kernels, RoCE over 200 Gb/s
-Qwen3-Next-80B-A3B-Instruct-AWQ | AWQ | vllm | - | 1x1 | 34 - | - - | avarok | 2026 | NVIDIA's image, 38.2 at most
-Qwen3-Next-80B-A3B-Instruct-AWQ | AWQ | vllm | - | 1x1 | 36 - | - - | avarok | 2026 | Avarok's image, 39.7 at most
-nvidia/Qwen3-Next-80B-A3B-Instruct-NVFP4 | NVFP4 | vllm | - | 1x1 | 36 - | - - | avarok | 2026 | NVIDIA's image with flashinfer-cutlass, 40.2 at most
-nvidia/Qwen3-Next-80B-A3B-Instruct-NVFP4 | NVFP4 | trtllm | - | 1x1 | 29.6 - | - - | avarok | 2026 | called its ceiling there
-nvidia/Qwen3-Next-80B-A3B-Instruct-NVFP4 | NVFP4 | vllm | - | 1x1 | 1.1 - | - - | avarok | 2026 | FP4 converted in Python (v20)
-nvidia/Qwen3-Next-80B-A3B-Instruct-NVFP4 | NVFP4 | vllm | - | 1x1 | 35 - | - - | avarok | 2026 | v21, FP4 converted in C++, CUTLASS kernels
-nvidia/Qwen3-Next-80B-A3B-Instruct-NVFP4 | NVFP4 | vllm | - | 1x1 | 39.5 - | - - | avarok | 2026 | v21, Marlin for experts
-nvidia/Qwen3-Next-80B-A3B-Instruct-NVFP4 | NVFP4 | vllm | - | 1x1 | 40.2 - | - - | avarok | 2026 | v21, Marlin
-nvidia/Qwen3-Next-80B-A3B-Instruct-NVFP4 | NVFP4 | vllm | - | 1x1 | 59.9 - | - - | avarok | 2026 | v21, Marlin, MTP with two tokens
-nvidia/Qwen3-Next-80B-A3B-Instruct-NVFP4 | NVFP4 | vllm | 0.16.0rc2 | 1x1 | 42 - | - - | avarok | 2026 | v22, Marlin, 47.1 at most
-nvidia/Qwen3-Next-80B-A3B-Instruct-NVFP4 | NVFP4 | vllm | 0.16.0rc2 | 1x1 | 67 - | - - | avarok | 2026 | v22, Marlin, MTP with two tokens, 111.9 at most
-"""  # noqa: E501
-"""One figure a line: model, format, runtime, its version, machines x streams, output and prompt tokens per second,
-prompt and answer in tokens, source, date, conditions. A dash: not stated."""
-
-
 @cache
 def references() -> tuple[Reference, ...]:
+    """The figures of the table of models, in its order."""
     found = []
-    for line in _RUNS.strip().splitlines():
-        model, quantization, date, version, *rates, conditions = (part.strip() for part in line.split("|"))
-        for streams, text in zip((1, 5, 10), rates, strict=True):
-            decode, prefill = map(_number, text.split())
-            found.append(
-                Reference(
-                    model,
-                    quantization,
-                    "vllm",
-                    "djangodevreng",
-                    date,
-                    version,
-                    streams,
-                    decode,
-                    prefill,
-                    1024,
-                    1024,
-                    conditions=conditions,
-                )
-            )
-    for line in _FIGURES.strip().splitlines():
+    for line in known_models().figures.strip().splitlines():
         parts = [part.strip() for part in line.split("|")]
-        model, quantization, runtime, version, times, rate_texts, lengths, source, date, *more = parts
+        model, quantization, runtime, version, times, rates, lengths, source, date, *more = parts
         machines, streams = map(int, times.split("x"))
-        decode, prefill = map(_number, rate_texts.split())
+        decode, prefill = map(_number, rates.split())
         prompt, answer = (None if text == "-" else int(text) for text in lengths.split())
         found.append(
             Reference(
