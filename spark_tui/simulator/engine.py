@@ -106,7 +106,7 @@ class SimulatedEngines:
                 reason = choice.get("finish_reason") or reason
                 if usage := chunk.get("usage"):
                     counters.prompt(usage["prompt_tokens"], usage["prompt_tokens_details"]["cached_tokens"])
-                yield _event(chunk)
+                yield f"data: {json.dumps(chunk, ensure_ascii=False)}\n\n".encode()
             yield b"data: [DONE]\n\n"
         finally:
             now = world.clock.now()
@@ -156,10 +156,6 @@ class SimulatedEngines:
 def _text(message: dict[str, Any]) -> str:
     content = message.get("content") or ""
     return content if isinstance(content, str) else "\n".join(part.get("text", "") for part in content)
-
-
-def _event(chunk: dict[str, Any]) -> bytes:
-    return f"data: {json.dumps(chunk, ensure_ascii=False)}\n\n".encode()
 
 
 # --- metrics ----------------------------------------------------------------------------------------------

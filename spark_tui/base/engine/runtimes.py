@@ -1,5 +1,5 @@
-"""The engines that are known: their ports, paths and options. The models that are known, as `models.toml` has them:
-parsers, layers, published figures."""
+"""The engines that are known: their ports, paths and options. The models that are known: parsers and layers
+(`models.toml`), published checkpoints and figures (`published.toml`)."""
 
 from __future__ import annotations
 
@@ -12,8 +12,6 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 from msgspec import Struct, field
-
-from spark_tui.base.quantities import GIB
 
 Scalar: TypeAlias = str | int | float | bool | None
 """A value of a server's option."""
@@ -285,16 +283,11 @@ class ModelFamily(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class MeasuredWeights(Struct, frozen=True, forbid_unknown_fields=True):
-    """What the weights took once loaded, and whose log says so; of checkpoints whose name has `names` in it."""
+    """What the weights took once loaded, in bytes, and whose log says so; of checkpoints with `names` in their name."""
 
-    gib: float
+    size: int
     source: str
     names: str = ""
-
-    @property
-    def size(self) -> int:
-        """In bytes."""
-        return int(self.gib * GIB)
 
 
 class Architecture(Struct, frozen=True, eq=False, forbid_unknown_fields=True):
@@ -309,35 +302,70 @@ class Architecture(Struct, frozen=True, eq=False, forbid_unknown_fields=True):
 class PublishedSource(Struct, frozen=True, forbid_unknown_fields=True):
     """Where figures come from. `licence` is that of the data; `not stated` means that single figures are cited."""
 
-    id: str
     title: str
     licence: str
     url: str = ""
 
 
-class KnownModels(Struct, frozen=True, forbid_unknown_fields=True):
-    """The whole of `models.toml`, whose head says what its keys are."""
+class Reference(Struct, frozen=True, forbid_unknown_fields=True):
+    """One published measurement. `decode_rate` is output tokens per second of all `streams` together after prefill
+    (per stream where there is one), `prefill_rate` prompt tokens per second; lengths in tokens, None: not stated.
+    `machines` is how many Sparks served together, `date` as the source dates it. `drafting` is the method that drafted
+    (`unknown`: one may have), `dispute` why the figure is doubted."""
 
-    figures: str
-    source: tuple[PublishedSource, ...]
-    family: tuple[ModelFamily, ...]
-    architecture: tuple[Architecture, ...]
+    model: str
+    quantization: str = field(name="format")
+    decode_rate: float = field(name="output")
+    source: str
+    date: str
+    runtime: str = VLLM.id
+    version: str = ""
+    streams: int = 1
+    prefill_rate: float | None = field(name="prefill", default=None)
+    input_tokens: int | None = field(name="prompt", default=None)
+    output_tokens: int | None = field(name="answer", default=None)
+    machines: int = 1
+    conditions: str = ""
+    drafting: str = ""
+    dispute: str = ""
+
+
+class KnownCheckpoint(Struct, frozen=True, forbid_unknown_fields=True):
+    """One published checkpoint by its `names`, in full and in lower case. `facts`, and each of
+    `when` beside its pattern `has`, are fields of a preset's facts."""
+
+    names: tuple[str, ...]
+    facts: dict[str, Any]
+    when: tuple[dict[str, Any], ...] = ()
+
+
+class KnownModels(Struct, frozen=True, forbid_unknown_fields=True):
+    """What `models.toml` or `published.toml` holds; their heads say what the keys are. Sources are by their id."""
+
+    mark: dict[str, str] = field(default_factory=dict)
+    family: tuple[ModelFamily, ...] = ()
+    architecture: tuple[Architecture, ...] = ()
+    checkpoint: tuple[KnownCheckpoint, ...] = ()
+    figure: tuple[Reference, ...] = ()
+    source: dict[str, PublishedSource] = field(default_factory=dict)
 
 
 @cache
 def known_models() -> KnownModels:
+    """Marks, families and architectures."""
     return msgspec.toml.decode(Path(__file__).with_name("models.toml").read_bytes(), type=KnownModels)
 
 
-def in_names(name: str) -> str:
-    """A model's name as the patterns of the table take it."""
-    return name.lower().replace("_", "-")
+@cache
+def published_facts() -> KnownModels:
+    """Checkpoints, figures and their sources; larger, and seldom asked for."""
+    return msgspec.toml.decode(Path(__file__).with_name("published.toml").read_bytes(), type=KnownModels)
 
 
 @lru_cache(maxsize=1024)
 def family_of(name: str) -> ModelFamily | None:
     """The first family that the name fits, in any case and with `-` for `_`."""
-    text = in_names(name)
+    text = name.lower().replace("_", "-")
     return next((each for each in known_models().family if re.search(each.names, text)), None)
 
 
@@ -355,3 +383,41 @@ def parsers_of(name: str, runtime: str = "vllm") -> Parsers | None:
     if runtime == "vllm":
         return Parsers(family.tool, "" if family.implied else family.reasoning)
     return family.others.get(runtime)
+
+
+# --- figures ---------------------------------------------------------------------------------------------
+
+
+_WORDS: Final = re.compile(r"[a-z0-9.]+")
+_FORMATS: Final = frozenset(
+    ("nvfp4", "mxfp4", "mxfp8", "fp8", "fp4", "bf16", "w4a16", "w4a4", "w8a8", "awq", "gptq", "int4", "int8", "gguf")
+)
+
+
+def family(model: str) -> frozenset[str]:
+    """A model's name as a set of words, without its publisher, its format and what only decorates it:
+    `nvidia/Qwen3.6-35B-A3B-NVFP4` and `RedHatAI/Qwen3.6-35B-A3B-FP8` are of one family."""
+    words = _WORDS.findall(model.rpartition("/")[2].lower())
+    return frozenset(words) - _FORMATS - {"nvidia", "instruct", "it", "hf", "vllm", "spec", "reasoning"}
+
+
+def quantization_words(name: str, config: str) -> str:
+    """The usual name of a quantization, from the engine's word for it and from the model's name: `NVFP4`, `4.75-bit`.
+
+    The engine names the format's owner (`modelopt`, `compressed-tensors`), which says nothing of the bits: then the
+    name of the checkpoint decides.
+    """
+    for text in (config, name):
+        found = _QUANTIZATIONS.search(text)
+        if found:
+            return found[0].upper().replace("BFLOAT16", "BF16")
+    bits = _BITS.search(name)
+    if bits and config != "none":
+        return f"{bits[1]}-bit"
+    return "BF16" if config == "none" else config
+
+
+_QUANTIZATIONS: Final = re.compile(
+    r"nvfp4|mxfp4|mxfp8|w4a16|w8a8|fp8|awq|gptq(?:-int4)?|int4|int8|bfloat16|bf16|q\d_k_[msl]|q8_0", re.IGNORECASE
+)
+_BITS: Final = re.compile(r"(?<![\d.])(\d(?:\.\d+)?)-?bit", re.IGNORECASE)

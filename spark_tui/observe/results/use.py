@@ -13,7 +13,7 @@ from msgspec import Struct
 from spark_tui.base.context import Context
 from spark_tui.base.engine.container import ContainerFacts
 from spark_tui.base.engine.invocation import parse
-from spark_tui.base.engine.runtimes import known_models
+from spark_tui.base.engine.runtimes import published_facts
 from spark_tui.base.engine.state import runtime_of
 from spark_tui.base.errors import SparkError, UsageError
 from spark_tui.base.ports import Clock, StateFiles, port_named
@@ -26,7 +26,6 @@ from spark_tui.observe.results.model.compare import (
     PublishedComparison,
     beside,
     compare,
-    references,
 )
 from spark_tui.observe.results.model.plan import Conditions, flags_of
 from spark_tui.observe.results.model.proof import Proof
@@ -180,7 +179,7 @@ class Results:
 
     def published(self, run: BenchRun) -> tuple[PublishedComparison, ...]:
         """Published figures that are comparable with this run, the most alike first."""
-        return beside(run, references(), known_models().source)
+        return beside(run, published_facts().figure, published_facts().source)
 
 
 def earlier_runs(run: BenchRun, results: Sequence[Result]) -> list[Comparison]:

@@ -15,17 +15,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from spark_tui.base.engine.runtimes import known_models
+from spark_tui.base.engine.runtimes import family, published_facts, quantization_words
 from spark_tui.base.errors import SparkError
 from spark_tui.observe.results.adapter import FileResults, UnreadableResult, result_from_json
-from spark_tui.observe.results.model.compare import SpeedVerdict, beside, compare, family, references
+from spark_tui.observe.results.model.compare import SpeedVerdict, beside, compare
 from spark_tui.observe.results.model.plan import (
     BenchPlan,
     Conditions,
     Content,
     PromptCache,
     flags_of,
-    quantization_words,
 )
 from spark_tui.observe.results.model.record import (
     Distribution,
@@ -327,24 +326,26 @@ def test_a_quantization_is_called_what_people_call_it(name: str, config: str, wo
 
 
 def test_every_published_figure_has_a_source_with_a_licence() -> None:
-    known = {source.id: source for source in known_models().source}
-    found = references()
+    known = published_facts().source
+    found = published_facts().figure
     assert len(found) > 150
     assert {reference.source for reference in found} == set(known)
-    assert all(source.licence for source in known_models().source)
+    assert all(source.licence for source in known.values())
     for reference in found:
-        assert reference.decode_rate is not None and reference.decode_rate > 0
+        assert reference.decode_rate > 0
         assert reference.model and reference.quantization and reference.date
         assert reference.runtime in ("vllm", "sglang", "trtllm", "llama-cpp", "ollama")
 
 
 def test_published_figures_stand_beside_a_run_of_the_same_model_and_format() -> None:
-    found = beside(a_run("a", (1, (40.0, 41.0)), (10, (190.0, 191.0))), references(), known_models().source)
+    found = beside(
+        a_run("a", (1, (40.0, 41.0)), (10, (190.0, 191.0))), published_facts().figure, published_facts().source
+    )
     assert found
     assert all(family(each.reference.model) == family(SPARK.model) for each in found)
     assert {each.reference.streams for each in found} <= {1, 10}
     assert {each.reference.machines for each in found} == {1}
-    theirs = {each.theirs for each in found if each.source.id == "djangodevreng"}
+    theirs = {each.theirs for each in found if each.reference.source == "djangodevreng"}
     assert theirs == {42.62, 196.13}
     assert all(each.differs for each in found), "another prompt length at least"
     assert [len(each.differs) for each in found] == sorted(len(each.differs) for each in found)
@@ -362,14 +363,18 @@ def test_published_figures_stand_beside_a_run_of_the_same_model_and_format() -> 
 )
 def test_nothing_unlike_is_set_beside_a_run(changes: dict[str, Any]) -> None:
     run = a_run("a", (1, (40.0,)), conditions=replace(SPARK, **changes))
-    found = beside(run, references(), known_models().source)
+    found = beside(run, published_facts().figure, published_facts().source)
     assert [each for each in found if each.reference.model == "RedHatAI/Qwen3.6-35B-A3B-NVFP4"] == []
 
 
 def test_a_run_of_repeated_prompts_stands_beside_nothing() -> None:
     run = a_run("a")
     assert (
-        beside(replace(run, plan=replace(run.plan, prompt_cache=PromptCache.WARM)), references(), known_models().source)
+        beside(
+            replace(run, plan=replace(run.plan, prompt_cache=PromptCache.WARM)),
+            published_facts().figure,
+            published_facts().source,
+        )
         == ()
     )
 

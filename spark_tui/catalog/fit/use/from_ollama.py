@@ -7,13 +7,12 @@ from typing import Final, Protocol
 
 from msgspec import Struct
 
-from spark_tui.base.engine.runtimes import OLLAMA
+from spark_tui.base.engine.runtimes import OLLAMA, family, published_facts
 from spark_tui.base.ports import port_named
 from spark_tui.catalog.fit.use.recommend import Candidate, Pick, Purpose, Speed, SpeedSource, recommend
 from spark_tui.catalog.models.model.ollama import OllamaModel, OllamaModels, same_model
 from spark_tui.catalog.models.model.weights import PAPER_BANDWIDTH
 from spark_tui.catalog.presets.model.preset import Preset
-from spark_tui.observe.results.model.compare import SPARK, family, references
 
 MOST: Final = 3
 """Presets for one model."""
@@ -66,9 +65,9 @@ def _serves(preset: Preset, model: OllamaModel) -> bool:
 def _speed(model: OllamaModel, preset: Preset | None) -> Speed | None:
     """Ollama's own with one stream on one Spark."""
     words = family(model.name.replace(":", "-"))
-    for each in references():
-        own = each.runtime == OLLAMA.id and (each.machine, each.machines, each.streams) == (SPARK, 1, 1)
-        if own and each.decode_rate is not None and family(each.model) == words:
+    for each in published_facts().figure:
+        own = each.runtime == OLLAMA.id and (each.machines, each.streams) == (1, 1)
+        if own and family(each.model) == words:
             return Speed(each.decode_rate, SpeedSource.PUBLISHED, f"{each.source}, {each.date}")
     total = preset.facts.total_parameters if preset is not None else None
     if preset is None or not total or not model.size:

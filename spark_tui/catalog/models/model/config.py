@@ -20,7 +20,7 @@ from spark_tui.base.checkpoint import (
     StateLayers,
     WeightFormat,
 )
-from spark_tui.base.engine.runtimes import Architecture, MeasuredWeights, in_names, known_models
+from spark_tui.base.engine.runtimes import Architecture, MeasuredWeights, known_models
 from spark_tui.base.text import clean_line, truncate
 from spark_tui.base.untrusted import load_json
 
@@ -479,7 +479,7 @@ def is_draft_tensor(name: str, layers: int | None) -> bool:
 @lru_cache(maxsize=1024)
 def known_model(names: str) -> Architecture | None:
     """The entry for a model by its names (Hub name, title), in any case; None when it is not here."""
-    words = in_names(names)
+    words = names.lower().replace("_", "-")
     return next((known for known in known_models().architecture if re.search(known.names, words)), None)
 
 

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 import spark_tui
 from spark_tui import __version__
+from spark_tui.base.engine import runtimes
 from spark_tui.base.engine.invocation import OPTIONS
 from spark_tui.base.engine.runtimes import Scalar
 from spark_tui.base.errors import PresetError
@@ -215,8 +216,9 @@ class KeptPresets:
 
 
 def _version() -> str:
-    """Of the code that reads recipes: in a checkout it changes under one version."""
-    code = (path for folder in (Path(read_as.__file__), Path(__file__)) for path in folder.parent.glob("*.py"))
+    """Of the code that reads recipes, and of what it knows of models: in a checkout they change under one version."""
+    folders = [Path(str(place)).parent for place in (read_as.__file__, runtimes.__file__, __file__)]
+    code = (path for folder in folders for path in folder.iterdir() if path.suffix in (".py", ".toml"))
     return f"{__version__} {max(path.stat().st_mtime_ns for path in code)}"
 
 

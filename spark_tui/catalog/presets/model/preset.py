@@ -517,9 +517,6 @@ def with_image(text: str, document: Node | None, image: str, read: Callable[[str
         first = document.entries[0].line - 1 if document.entries else 0
         lines.insert(first, f"container: {image}\n")
     changed = "".join(lines)
+    again = read(changed)
     wanted = {each.key: plain(each.node) for each in document.entries} | {"container": image}
-    return changed if _holds(read(changed), wanted) else None
-
-
-def _holds(document: Node | None, wanted: dict[str, object]) -> bool:
-    return isinstance(document, MappingValue) and plain(document) == wanted
+    return changed if isinstance(again, MappingValue) and plain(again) == wanted else None

@@ -7,13 +7,22 @@ import difflib
 import re
 from collections.abc import Callable, Collection
 from enum import StrEnum
-from typing import Final
+from typing import Any, Final
+
+from msgspec import convert
+from msgspec.structs import replace
 
 from spark_tui.base.engine.container import Gpus
 from spark_tui.base.engine.docker_run import read_gpus, read_restart, read_ulimit
 from spark_tui.base.engine.image import is_image_reference
 from spark_tui.base.engine.invocation import CHECKED_IN_RECIPES, OPTIONS
-from spark_tui.base.engine.runtimes import Scalar
+from spark_tui.base.engine.runtimes import (
+    Scalar,
+    family,
+    published_facts,
+    quantization_words,
+    runtime_named,
+)
 from spark_tui.base.errors import PresetError
 from spark_tui.base.quantities import parse_bytes
 from spark_tui.base.secret import SECRET_MASK, holds_secret, is_secret_name
@@ -236,7 +245,7 @@ def preset_from(document: Node, *, name: str, origin: Origin, file: str) -> Pres
             line=mark.line if mark else document.line,
         )
     reader = Reader(document)
-    preset = _read(reader, name, origin, file)
+    preset = with_known(_read(reader, name, origin, file))
     if reader.complaints:
         first, *others = sorted(reader.complaints, key=lambda complaint: complaint.line)
         more = f" ({len(others)} more in this file)" if others else ""
@@ -283,6 +292,63 @@ def _read(reader: Reader, name: str, origin: Origin, file: str) -> Preset:
         mods=reader.texts("mods"),
         unknown=tuple(pair for each in (reader, readiness, executor_config, metadata, own) for pair in each.unused()),
     )
+
+
+# --- what is known of the model ---------------------------------------------------------------------------
+
+
+def with_known(preset: Preset) -> Preset:
+    """The preset with what is known of its model where its file says nothing. What ships says all of it itself."""
+    if preset.origin is Origin.BUILTIN:
+        return preset
+    values = (f"{name}={value}" for name, value in (*preset.defaults, *preset.env))
+    text = " ".join((preset.model, preset.image, preset.command, *values))
+    known = next((each for each in published_facts().checkpoint if preset.model.lower() in each.names), None)
+    parts = (known.facts, *(each for each in known.when if re.search(each["has"], text))) if known is not None else ()
+    found = [preset.facts, *(convert(part, PresetFacts) for part in parts)]
+    stated: dict[str, Any] = {
+        name: next(
+            (value for each in found if (value := getattr(each, name)) not in ("", None, ())),
+            getattr(preset.facts, name),
+        )
+        for name in PresetFacts.__struct_fields__
+    }
+    for name in ("notes", "cautions"):
+        stated[name] = tuple(dict.fromkeys(line for each in found for line in getattr(each, name)))
+    stated["source"] = "; of the model: ".join(each.source for each in found if each.source)
+    stated["published"] = stated["published"] or _published_by_others(preset, stated["quantization"], text)
+    return replace(preset, facts=PresetFacts(**stated))
+
+
+def _published_by_others(preset: Preset, quantization: str, text: str) -> tuple[PublishedSpeed, ...]:
+    """Undisputed speeds of one stream on one Spark, of this model in this format, drafted as `text` says or without
+    drafting; of other engines only where there is none of the preset's."""
+    bits, mine = quantization_words(preset.model, quantization) or "BF16", family(preset.model)
+    drafts = re.search("speculative|_DRAFTER", text)
+    found = [
+        each
+        for each in published_facts().figure
+        if (each.machines, each.streams, each.quantization) == (1, 1, bits)
+        and not each.dispute
+        and (not each.drafting or re.search(rf'"method"\s*:\s*"{each.drafting}"|(?i:{each.drafting})_DRAFTER', text))
+        and family(each.model) == mine
+    ]
+    speeds = []
+    for each in [each for each in found if each.runtime == preset.engine] or found:
+        source, title = published_facts().source[each.source], runtime_named(each.runtime).title
+        words = (
+            "" if each.model.rpartition("/")[2] == preset.model.rpartition("/")[2] else each.model,
+            f"{title} {each.version}".strip()
+            if each.runtime == preset.engine
+            else f"{title} instead of {preset.server.title}",
+            f"drafting with {each.drafting}" if each.drafting else "without drafting" if drafts else "",
+            each.conditions,
+            f"{each.input_tokens or '?'} in and {each.output_tokens} out" if each.output_tokens else "",
+            "one stream",
+        )
+        origin = f"{source.title} ({source.licence}), {each.date}"
+        speeds.append(PublishedSpeed(each.decode_rate, ", ".join(filter(None, words)), origin))
+    return tuple(speeds)
 
 
 # --- single values ----------------------------------------------------------------------------------------

@@ -203,13 +203,10 @@ async def _watch(session: Session, context: Context, name: str, count: int | Non
             session.out.json_line(show.sample_object(sample, values))
             if written % HEADING_LINES == 0:
                 session.out.line("TIME      " + " ".join(f"{title:>{width}}" for title, _, width in WATCHED))
-            cells = (f"{_cell(values.get(metric), metric):>{width}}" for _, metric, width in WATCHED)
+            known = ((values.get(metric), metric.decimals, width) for _, metric, width in WATCHED)
+            cells = (("-" if value is None else f"{value:.{digits}f}").rjust(width) for value, digits, width in known)
             at = (moment(sample.at) or "")[11:19]
             session.out.line(f"{at}  " + " ".join(cells) + ("  restarted" if sample.restarted else ""))
             written += 1
             if count is not None and written >= count:
                 break
-
-
-def _cell(value: float | None, metric: MetricId) -> str:
-    return "-" if value is None else f"{value:.{metric.decimals}f}"

@@ -140,11 +140,8 @@ def prompt_print(system: bytes, tools: bytes, messages: Sequence[bytes]) -> Prom
                 heads.append(whole.hexdigest())
     head, first = (system, messages[:1]) if system else (messages[0] if messages else b"", messages[1:2])
     kin = (head[-min(_KIN_BYTES, len(head) // 2) :] if len(head) > 1 else b"", *first)
-    return PromptPrint(tuple(heads), frozenset(_digest(each[:_LAST_DEPTH]) for each in kin if each), size)
-
-
-def _digest(data: bytes) -> str:
-    return hashlib.blake2b(data, digest_size=8).hexdigest()
+    kinds = frozenset(hashlib.blake2b(each[:_LAST_DEPTH], digest_size=8).hexdigest() for each in kin if each)
+    return PromptPrint(tuple(heads), kinds, size)
 
 
 def product_of(user_agent: str) -> str:

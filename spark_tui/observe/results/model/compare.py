@@ -6,43 +6,19 @@ differ: that is what is compared; every difference is named, because each may be
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
-from functools import cache
 from typing import Final
 
 from msgspec import Struct
 
-from spark_tui.base.engine.runtimes import PublishedSource, known_models
-from spark_tui.observe.results.model.plan import Conditions, PromptCache, quantization_words
+from spark_tui.base.engine.runtimes import PublishedSource, Reference, family, quantization_words
+from spark_tui.observe.results.model.plan import Conditions, PromptCache
 from spark_tui.observe.results.model.record import ConfidenceInterval, deviation, mean_interval, student_t
 from spark_tui.observe.results.model.run import BenchRun, Level
 
-SPARK: Final = "DGX Spark"
 SCATTER: Final = 0.15
 """How far entries of one model on Spark Arena differ between machines and days."""
-
-
-class Reference(Struct, frozen=True):
-    """One published measurement. `decode_rate` is output tokens per second of all `streams` together after prefill
-    (per stream where there is one), `prefill_rate` prompt tokens per second; lengths in tokens, None: not stated.
-    `machine` is its kind, `machines` how many served together, `date` as the source dates it."""
-
-    model: str
-    quantization: str
-    runtime: str
-    source: str
-    date: str
-    version: str = ""
-    streams: int = 1
-    decode_rate: float | None = None
-    prefill_rate: float | None = None
-    input_tokens: int | None = None
-    output_tokens: int | None = None
-    machine: str = SPARK
-    machines: int = 1
-    conditions: str = ""
 
 
 class PublishedComparison(Struct, frozen=True):
@@ -61,30 +37,17 @@ class PublishedComparison(Struct, frozen=True):
         return abs(self.ratio - 1) <= SCATTER
 
 
-_WORDS: Final = re.compile(r"[a-z0-9.]+")
-_FORMATS: Final = frozenset(
-    ("nvfp4", "mxfp4", "mxfp8", "fp8", "fp4", "bf16", "w4a16", "w4a4", "w8a8", "awq", "gptq", "int4", "int8", "gguf")
-)
-
-
-def family(model: str) -> frozenset[str]:
-    """A model's name as a set of words, without its publisher, its format and what only decorates it:
-    `nvidia/Qwen3.6-35B-A3B-NVFP4` and `RedHatAI/Qwen3.6-35B-A3B-FP8` are of one family."""
-    words = _WORDS.findall(model.rpartition("/")[2].lower())
-    return frozenset(words) - _FORMATS - {"nvidia", "instruct", "it", "hf", "vllm", "spec", "reasoning"}
-
-
 def beside(
-    run: BenchRun, references: Iterable[Reference], sources: Iterable[PublishedSource]
+    run: BenchRun, references: Iterable[Reference], sources: Mapping[str, PublishedSource]
 ) -> tuple[PublishedComparison, ...]:
     """The published figures that are comparable with this run, the most alike first. None for a simulated run, for a
     machine that is no Spark, or for a run of repeated prompts."""
     if why_none(run):
         return ()
-    known, mine = {source.id: source for source in sources}, family(run.conditions.model)
+    mine = family(run.conditions.model)
     found = []
     for reference in references:
-        if family(reference.model) != mine or reference.decode_rate is None:
+        if family(reference.model) != mine:
             continue
         level = next((each for each in run.sweep if each.streams == reference.streams), None)
         if why_not_beside(run, reference) or level is None:
@@ -94,7 +57,9 @@ def beside(
         if ours is not None:
             differs = tuple(_differences(run, reference))
             theirs = reference.decode_rate
-            found.append(PublishedComparison(reference, known[reference.source], ours, theirs, ours / theirs, differs))
+            found.append(
+                PublishedComparison(reference, sources[reference.source], ours, theirs, ours / theirs, differs)
+            )
     return tuple(sorted(found, key=lambda each: len(each.differs)))
 
 
@@ -114,8 +79,6 @@ def why_not_beside(run: BenchRun, reference: Reference) -> str:
     conditions = run.conditions
     if reference.machines != 1:
         return f"of {reference.machines} machines"
-    if reference.machine != SPARK:
-        return f"of a {reference.machine}"
     bits = quantization_words(conditions.model, conditions.quantization)
     if reference.quantization.upper() != bits:
         return f"{reference.quantization}, not {bits or 'a known format'}"
@@ -139,45 +102,10 @@ def _differences(run: BenchRun, reference: Reference) -> list[str]:
             found.append(f"the length of their {what} is not stated")
         elif theirs != planned:
             found.append(f"{what} of {theirs:,} tokens, not {planned:,}")
-    if reference.conditions:
-        found.append(reference.conditions)
+    found += [text for text in (reference.conditions, reference.dispute) if text]
     if reference.streams > 1:
         found.append("their throughput of several streams may leave prefill out")
     return found
-
-
-@cache
-def references() -> tuple[Reference, ...]:
-    """The figures of the table of models, in its order."""
-    found = []
-    for line in known_models().figures.strip().splitlines():
-        parts = [part.strip() for part in line.split("|")]
-        model, quantization, runtime, version, times, rates, lengths, source, date, *more = parts
-        machines, streams = map(int, times.split("x"))
-        decode, prefill = map(_number, rates.split())
-        prompt, answer = (None if text == "-" else int(text) for text in lengths.split())
-        found.append(
-            Reference(
-                model,
-                quantization,
-                runtime,
-                source,
-                date,
-                version.removeprefix("-"),
-                streams,
-                decode,
-                prefill,
-                prompt,
-                answer,
-                machines=machines,
-                conditions=more[0] if more else "",
-            )
-        )
-    return tuple(found)
-
-
-def _number(text: str) -> float | None:
-    return None if text == "-" else float(text)
 
 
 # --- compare ---------------------------------------------------------------------------------------------

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import random
-import re
 from collections.abc import Sequence
 from enum import StrEnum
 from typing import Final, TypeAlias
@@ -142,28 +141,6 @@ def flags_of(words: Sequence[str]) -> tuple[str, ...]:
             found[-1].append(word)
     kept = [" ".join(each) for each in found if each[0] not in _ADDRESS]
     return tuple(sorted(mask_secrets(text) for text in kept))
-
-
-def quantization_words(name: str, config: str) -> str:
-    """The usual name of a quantization, from the engine's word for it and from the model's name: `NVFP4`, `4.75-bit`.
-
-    The engine names the format's owner (`modelopt`, `compressed-tensors`), which says nothing of the bits: then the
-    name of the checkpoint decides.
-    """
-    for text in (config, name):
-        found = _KNOWN.search(text)
-        if found:
-            return found[0].upper().replace("BFLOAT16", "BF16")
-    bits = _BITS.search(name)
-    if bits and config != "none":
-        return f"{bits[1]}-bit"
-    return "BF16" if config == "none" else config
-
-
-_KNOWN: Final = re.compile(
-    r"nvfp4|mxfp4|mxfp8|w4a16|w8a8|fp8|awq|gptq(?:-int4)?|int4|int8|bfloat16|bf16|q\d_k_[msl]|q8_0", re.IGNORECASE
-)
-_BITS: Final = re.compile(r"(?<![\d.])(\d(?:\.\d+)?)-?bit", re.IGNORECASE)
 
 
 # --- plan ------------------------------------------------------------------------------------------------

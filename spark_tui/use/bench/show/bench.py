@@ -8,6 +8,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from spark_tui.base.actions import key_of
+from spark_tui.base.engine.runtimes import Reference, family, quantization_words
 from spark_tui.base.engine.state import EngineState
 from spark_tui.base.finding import NOT_READ_YET, Reading, reason_of, value_of
 from spark_tui.base.page import Cell, Column, Page, Row, Section, Table, Tone, cells, labelled
@@ -19,13 +20,11 @@ from spark_tui.observe.results.model.compare import (
     Comparison,
     Difference,
     PublishedComparison,
-    Reference,
     SpeedVerdict,
-    family,
     why_none,
     why_not_beside,
 )
-from spark_tui.observe.results.model.plan import BenchPlan, Conditions, LevelKey, quantization_words
+from spark_tui.observe.results.model.plan import BenchPlan, Conditions, LevelKey
 from spark_tui.observe.results.model.record import Distribution, ServerCheck
 from spark_tui.observe.results.model.run import (
     KNEE_EFFICIENCY,
@@ -787,7 +786,7 @@ def published_page(run: BenchRun, found: Sequence[PublishedComparison], referenc
     compared = {id(each.reference) for each in found}
     excluded = []
     for each in references:
-        same = family(each.model) == family(run.conditions.model) and each.decode_rate is not None
+        same = family(each.model) == family(run.conditions.model)
         if same and id(each) not in compared:
             why = why_not_beside(run, each) or "another number of streams than was measured"
             figure = f"{rate(each.decode_rate)} tok/s, {level_name((False, each.streams, 0))}"

@@ -9,11 +9,12 @@ from typing import Any, Final
 
 from msgspec.structs import asdict
 
+from spark_tui.base.engine.runtimes import quantization_words
 from spark_tui.base.page import Object, maybe, moment, rounded
 from spark_tui.base.quantities import gib
 from spark_tui.base.text import clean_line
 from spark_tui.observe.results.model.compare import Comparison, Difference
-from spark_tui.observe.results.model.plan import Conditions, quantization_words
+from spark_tui.observe.results.model.plan import Conditions
 from spark_tui.observe.results.model.record import ConfidenceInterval, Distribution
 from spark_tui.observe.results.model.run import BenchRun, Level, Result, Status, result_to_json
 from spark_tui.use.bench.show.bench import knee_word, latencies, load_text, rate, spread

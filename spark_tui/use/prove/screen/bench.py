@@ -15,6 +15,7 @@ from textual.events import Resize
 from textual.widgets import TabbedContent
 
 from spark_tui.base.actions import Scope, key_of
+from spark_tui.base.engine.runtimes import published_facts
 from spark_tui.base.errors import SparkError, UsageError
 from spark_tui.base.finding import EventKind
 from spark_tui.base.jobs import BenchStatus
@@ -26,7 +27,7 @@ from spark_tui.catalog.presets.feature import LIBRARY
 from spark_tui.catalog.presets.model.library import stored_commit
 from spark_tui.observe.explain.feature import ENGINES
 from spark_tui.observe.results.feature import PROOFS
-from spark_tui.observe.results.model.compare import Comparison, compare, references
+from spark_tui.observe.results.model.compare import Comparison, compare
 from spark_tui.observe.results.model.plan import BenchPlan, segments
 from spark_tui.observe.results.model.proof import Verdict, engine_badge
 from spark_tui.observe.results.model.run import KNEE_EFFICIENCY, BenchRun, Result, RunOutcome
@@ -308,7 +309,7 @@ class BenchScreen(ListScreen):
         run, now = result.run if result is not None else None, self.context.clock.now()
         page = present.sentence("Choose a run that was measured.")
         if run is not None:
-            published = present.published_page(run, self.context[Results].published(run), references())
+            published = present.published_page(run, self.context[Results].published(run), published_facts().figure)
             page = (*present.history_page(run, self._results, now), *published)
         self._comparison = page
         self.page("compare").show(page)

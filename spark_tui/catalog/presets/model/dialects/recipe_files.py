@@ -306,7 +306,8 @@ def _with_changes(preset: Preset, document: MappingValue, overrides: Overrides) 
         else:
             words += [option, f"'{{{key}}}'" if set(str(value)) & set(' {}"') else f"{{{key}}}"]
     # A word for the shell, with its braces spelt as the template spells its own.
-    words += [_doubled(shlex.quote(word)) if "{{" in template else shlex.quote(word) for word in overrides.extra_args]
+    quoted = shlex.join(overrides.extra_args)
+    words += [quoted.replace("{", "{{").replace("}", "}}") if "{{" in template else quoted] if quoted else []
     if not template or not words:
         return document
     if shell_construct(join_lines(template)):
@@ -315,10 +316,6 @@ def _with_changes(preset: Preset, document: MappingValue, overrides: Overrides) 
             f"Edit a copy of {preset.file}.",
         )
     return with_value(document, "command", template.rstrip().rstrip("\\").rstrip() + f" \\\n  {' '.join(words)}\n")
-
-
-def _doubled(text: str) -> str:
-    return text.replace("{", "{{").replace("}", "}}")
 
 
 # --- from eugr --------------------------------------------------------------------------------------------

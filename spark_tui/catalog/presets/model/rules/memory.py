@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from spark_tui.base.engine.invocation import mappings_in
+from spark_tui.base.engine.runtimes import known_models
 from spark_tui.base.quantities import GIB, human_bytes, short_tokens
 from spark_tui.catalog.presets.model.overrides import SHARE_ALONE
 from spark_tui.catalog.presets.model.rules.context import (
@@ -33,8 +34,6 @@ _FAST_LOADER_LIMIT: Final = 0.8
 _LARGE_BILLIONS: Final = 100
 _READY_SECONDS: Final = 1800
 _OFFLOADING: Final = ("cpu_offload_gb", "swap_space", "kv_offloading_size")
-_NATIVE_LONG: Final = r"nemotron"
-"""Their attention has no rotary positions to stretch: beyond the declared context they need the variable only."""
 
 
 def _default_share(launch: LaunchContext) -> float:
@@ -137,7 +136,12 @@ def context_beyond_model(launch: LaunchContext) -> Matches:
 def long_context_without_yarn(launch: LaunchContext) -> Matches:
     """The variable only silences the check: rotary positions beyond training give noise."""
     asked, own, _ = _context(launch) or (0, 0, False)
-    if asked > own and not launch.named(_NATIVE_LONG) and not _yarn(launch) and _allows_long(launch):
+    if (
+        asked > own
+        and not launch.named(known_models().mark["native_long"])
+        and not _yarn(launch)
+        and _allows_long(launch)
+    ):
         yield RuleMatch(
             f"--max-model-len {asked}; the model has {own}; no YaRN in --hf-overrides",
             launch.setting("max_model_len", own),

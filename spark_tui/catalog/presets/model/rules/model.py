@@ -6,6 +6,7 @@ from typing import Final
 
 from spark_tui.base.engine.image import NGC, OFFICIAL, OWN_DFLASH, name_of, ngc_release, shown_version
 from spark_tui.base.engine.invocation import compact_json, parse
+from spark_tui.base.engine.runtimes import known_models
 from spark_tui.catalog.presets.model.overrides import Speculation
 from spark_tui.catalog.presets.model.rules.context import (
     ERROR,
@@ -25,16 +26,9 @@ RULES: Final = RuleTable()
 
 # What --quantization may be on top of an unquantized checkpoint; everything else names a format that must be there.
 _PREQUANTIZED: Final = ("modelopt", "compressed-tensors", "awq", "gptq", "mxfp4")
-# Their makers' own recipes leave --quantization out, and the images that they name find it by themselves.
-_FOUND_BY_ITSELF: Final = r"nemotron|diffusiongemma|qwen3-next"
 _Q4_FLAGS: Final = {"cache_type_k": "--cache-type-k", "ctk": "-ctk", "cache_type_v": "--cache-type-v", "ctv": "-ctv"}
 _BACKENDS: Final = ("attention_backend", "moe_backend", "linear_backend")
 _MOE_OF_GEMMA_26B: Final = ("marlin", "cutlass", "vllm_cutlass")
-_SSM_MOE: Final = QWEN3_5 + r"-\d+b-a\d+b|qwen3-next|nemotron-3|nemotron3|nemotron-cascade"
-_TRUST: Final = (
-    GEMMA_26B + r"|phi-4-multimodal|laguna-xs|" + QWEN3_6 + r"\S*nvfp4|nemotron-3-|nemotron-cascade|diffusiongemma"
-)
-_EXPERT_PARALLEL: Final = r"gpt-oss|nemotron-3|mistral-small-4|" + GEMMA_26B
 
 # The environment of published recipes by model and image: other images choose their kernels otherwise.
 _ENVIRONMENT: Final = (
@@ -108,7 +102,11 @@ def _format(launch: LaunchContext) -> tuple[str | None, bool]:
 def modelopt_without_quantization(launch: LaunchContext) -> Matches:
     """The guide's rule for NVIDIA's ModelOpt checkpoints: name the format."""
     modelopt = (_format(launch)[0] or "").startswith("modelopt")
-    if modelopt and not launch.named(_FOUND_BY_ITSELF) and launch.value("quantization") is None:
+    if (
+        modelopt
+        and not launch.named(known_models().mark["quantization_found"])
+        and launch.value("quantization") is None
+    ):
         change = launch.setting("quantization", "modelopt")
         yield RuleMatch(f"{launch.preset.model}: weights in ModelOpt's format", change)
 
@@ -204,7 +202,7 @@ def chunked_prefill_ssm_moe(launch: LaunchContext) -> Matches:
     by_config = checkpoint is not None and bool(checkpoint.is_moe and checkpoint.has_ssm)
     if not launch.switch("enable_chunked_prefill") or launch.named(QWEN3_6):
         return
-    if by_config or launch.named(_SSM_MOE):
+    if by_config or launch.named(known_models().mark["state_space_moe"]):
         yield RuleMatch(
             f"--enable-chunked-prefill on {launch.preset.model}",
             launch.without("enable_chunked_prefill"),
@@ -236,7 +234,7 @@ def tensor_parallel_gemma_26b(launch: LaunchContext) -> Matches:
 )
 def trust_remote_code_missing(launch: LaunchContext) -> Matches:
     """Their recipes run code of the checkpoint: a processor, a configuration."""
-    if launch.named(_TRUST) and not launch.switch("trust_remote_code"):
+    if launch.named(known_models().mark["trust_remote_code"]) and not launch.switch("trust_remote_code"):
         change = launch.setting("trust_remote_code", "true")
         yield RuleMatch(f"{launch.preset.model} without --trust-remote-code", change)
 
@@ -245,7 +243,7 @@ def trust_remote_code_missing(launch: LaunchContext) -> Matches:
 def expert_parallel_missing(launch: LaunchContext) -> Matches:
     """Section 8 of the guide. On one GPU only the recipe of gpt-oss has it; on several it spreads the experts."""
     several = (launch.integer("tensor_parallel") or 1) > 1
-    published = launch.named(_EXPERT_PARALLEL if several else r"gpt-oss")
+    published = launch.named(known_models().mark["expert_parallel"] if several else r"gpt-oss")
     if published and not launch.switch("enable_expert_parallel"):
         change = launch.setting("enable_expert_parallel", "true")
         yield RuleMatch(f"{launch.preset.model} without --enable-expert-parallel", change)
@@ -382,9 +380,6 @@ _DRAFTER_MARKS: Final = ("-speculator.dflash", "-speculator.eagle3", "-dflash", 
 _SUPER: Final = r"nemotron-3-super"
 _MTP_AT_MOST: Final = 3
 _LIKE_DFLASH: Final = 7
-# No MTP layers in these checkpoints (the guide, 13.1; the write-up on the W4A16 community quantization).
-_WITHOUT_MTP: Final = r"nemotron-?3-nano|nemotron-cascade-2|gpt-oss|llama-3\.3|phi-4|laguna"
-_MTP_UNPROVEN: Final = r"qwen-?3\.6-27b|mistral-small-4"
 _FEWER_OR_NONE: Final = "Remove it; keep max_num_seqs low, or launch without speculation for many requests at once."
 
 
@@ -622,7 +617,12 @@ def mtp_without_layers(launch: LaunchContext) -> Matches:
     """Quantized checkpoints often drop the MTP layers; vLLM then knows no method `mtp` for them."""
     spec, checkpoint = _mtp(launch), launch.checkpoint
     layers = checkpoint.mtp_layers if checkpoint is not None else None
-    if spec is None or spec.drafter or layers or (layers is None and not launch.named(_WITHOUT_MTP)):
+    if (
+        spec is None
+        or spec.drafter
+        or layers
+        or (layers is None and not launch.named(known_models().mark["without_mtp"]))
+    ):
         return
     seen = "none in its config and weights" if layers == 0 else "published without them"
     yield RuleMatch(f"method {spec.method}; {launch.preset.model}: {seen}", launch.without_drafting())
@@ -636,7 +636,7 @@ def mtp_without_layers(launch: LaunchContext) -> Matches:
 def mtp_unproven(launch: LaunchContext) -> Matches:
     """The architecture has MTP; that it pays off on this checkpoint is for each build to show (the guide, 13.1)."""
     spec = _mtp(launch)
-    if spec is not None and launch.named(_MTP_UNPROVEN):
+    if spec is not None and launch.named(known_models().mark["mtp_unproven"]):
         yield RuleMatch(f"method {spec.method}; {launch.preset.model}", launch.without_drafting())
 
 
