@@ -299,11 +299,14 @@ class Architecture(Struct, frozen=True, eq=False, forbid_unknown_fields=True):
     loaded: tuple[MeasuredWeights, ...] = ()
 
 
+NOT_STATED: Final = "not stated; single figures cited"
+
+
 class PublishedSource(Struct, frozen=True, forbid_unknown_fields=True):
-    """Where figures come from. `licence` is that of the data; `not stated` means that single figures are cited."""
+    """Where figures come from. `licence` is that of the data; of those without one, single figures are cited."""
 
     title: str
-    licence: str
+    licence: str = NOT_STATED
     url: str = ""
 
 

@@ -17,6 +17,7 @@ from spark_tui.base.engine.docker_run import read_gpus, read_restart, read_ulimi
 from spark_tui.base.engine.image import is_image_reference
 from spark_tui.base.engine.invocation import CHECKED_IN_RECIPES, OPTIONS
 from spark_tui.base.engine.runtimes import (
+    NOT_STATED,
     Scalar,
     family,
     published_facts,
@@ -324,7 +325,6 @@ def _published_by_others(preset: Preset, quantization: str, text: str) -> tuple[
     """Undisputed speeds of one stream on one Spark, of this model in this format, drafted as `text` says or without
     drafting; of other engines only where there is none of the preset's."""
     bits, mine = quantization_words(preset.model, quantization) or "BF16", family(preset.model)
-    drafts = re.search("speculative|_DRAFTER", text)
     found = [
         each
         for each in published_facts().figure
@@ -341,13 +341,16 @@ def _published_by_others(preset: Preset, quantization: str, text: str) -> tuple[
             f"{title} {each.version}".strip()
             if each.runtime == preset.engine
             else f"{title} instead of {preset.server.title}",
-            f"drafting with {each.drafting}" if each.drafting else "without drafting" if drafts else "",
+            f"drafting with {each.drafting}" if each.drafting else "",
+            "without drafting" if not each.drafting and re.search("speculative|_DRAFTER", text) else "",
             each.conditions,
-            f"{each.input_tokens or '?'} in and {each.output_tokens} out" if each.output_tokens else "",
+            " and ".join(f"{n} {way}" for n, way in ((each.input_tokens, "in"), (each.output_tokens, "out")) if n),
             "one stream",
         )
-        origin = f"{source.title} ({source.licence}), {each.date}"
-        speeds.append(PublishedSpeed(each.decode_rate, ", ".join(filter(None, words)), origin))
+        licence = "" if source.licence == NOT_STATED else f" ({source.licence})"
+        speeds.append(
+            PublishedSpeed(each.decode_rate, ", ".join(filter(None, words)), f"{source.title}{licence}, {each.date}")
+        )
     return tuple(speeds)
 
 
