@@ -10,7 +10,7 @@ import pytest
 import yaml
 from msgspec import convert
 
-from spark_tui.base.engine.runtimes import known_models, published_facts
+from spark_tui.base.engine.runtimes import is_known, known_models, published_facts
 from spark_tui.catalog.presets.adapter.store import builtin_directory, parse
 from spark_tui.catalog.presets.model.dialects.docker_run import from_docker_run
 from spark_tui.catalog.presets.model.preset import Origin, Preset, PresetFacts
@@ -108,5 +108,8 @@ def test_the_table_is_of_one_piece() -> None:
         for part in each.when:
             assert re.compile(part["has"]) and part.keys() - {"has"} <= keys
             convert(part, PresetFacts)
-    for family in (*known_models().family, *known_models().architecture):
+    models = known_models()
+    assert all(re.compile(pattern) for pattern in (*models.mark.values(), *(each["names"] for each in models.failure)))
+    assert all(is_known(each["engine"]) and each["problem"] for each in models.failure)
+    for family in (*models.family, *models.architecture):
         assert re.compile(family.names)

@@ -284,6 +284,7 @@ CAUTIONS = [
         fix="attention_backend=TRITON_ATTN"),
     Caution("reported_failing", W, replace(PRESETS[QWEN35], model="nvidia/Qwen3-30B-A3B-NVFP4",
         command="vllm serve {model}")),
+    Caution("reported_failing", W, replace(PRESETS["qwen3-8b-nvfp4-sglang"], model="nvidia/Qwen3-30B-A3B-NVFP4")),
     Caution("cute_arch", W, PRESETS[QWEN36_35B], {"env.CUTE_DSL_ARCH": "sm_120a"}, "env.CUTE_DSL_ARCH=sm_121a"),
     Caution("cute_arch", W, replace(PRESETS[W4A16], env=PRESETS[W4A16].env[1:]), fix="env.CUTE_DSL_ARCH=sm_121a"),
     Caution("backend_of_another_recipe", N, **copied(LLAMA, "--attention-backend flashinfer --moe-backend=marlin"),

@@ -55,26 +55,6 @@ _ENVIRONMENT: Final = (
         {"VLLM_USE_FLASHINFER_MOE_FP4": "0", "VLLM_TEST_FORCE_FP8_MARLIN": "1", "VLLM_NVFP4_GEMM_BACKEND": "marlin"},
     ),
 )
-# Engine, model, problem, what to do instead: failed on a DGX Spark by a public registry of deployments (2026-01).
-_REPORTED: Final = (
-    ("vllm", r"qwen3-30b-a3b-(nvfp4|fp4)", "it loads and then serves nothing", ""),
-    ("vllm", r"mistral-small-3\.2-24b.*nvfp4", "its tokenizer is not taken", ""),
-    (
-        "trtllm",
-        r"qwen3-next",
-        "its gated DeltaNet attention is not supported",
-        "Use vLLM, or try it with kv_cache_config.enable_block_reuse: false in the options file "
-        "(extra_llm_api_options): another row of the same registry has 27.6 tok/s.",
-    ),
-    (
-        "trtllm",
-        r"nemotron-(3-)?nano|nemotron3-nano|nemotron-cascade",
-        "Mamba layers are not supported",
-        "Use vLLM, which serves these models (Nemotron-Nano-9B-v2 at 27.3 tok/s there).",
-    ),
-    ("trtllm", r"seed-oss-36b.*nvfp4", "compressed-tensors NVFP4 is not supported", ""),
-    ("sglang", r"qwen3-next.*nvfp4", "its kernels need more shared memory than the GPU has", "Use vLLM."),
-)
 
 # --- format of weights and KV cache -----------------------------------------------------------------------
 
@@ -307,12 +287,12 @@ def diffusion_attention(launch: LaunchContext) -> Matches:
 def reported_failing(launch: LaunchContext) -> Matches:
     """What others could not get to run on a Spark."""
     engine = launch.preset.engine
-    for name, model, problem, instead in _REPORTED:
-        if name == engine and launch.named(model):
+    for each in known_models().failure:
+        if each["engine"] == engine and launch.named(each["names"]):
             yield RuleMatch(
                 f"{launch.preset.model} in {engine} (reported in January 2026)",
-                summary=f"This model was reported to fail in {engine} on a DGX Spark: {problem}.",
-                remedy=instead,
+                summary=f"This model was reported to fail in {engine} on a DGX Spark: {each['problem']}.",
+                remedy=each.get("remedy", ""),
             )
 
 
