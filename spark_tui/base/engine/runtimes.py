@@ -346,6 +346,7 @@ class KnownModels(Struct, frozen=True, forbid_unknown_fields=True):
     """What `models.toml` or `published.toml` holds; their heads say what the keys are. Sources are by their id."""
 
     mark: dict[str, str] = field(default_factory=dict)
+    environment: tuple[dict[str, Any], ...] = ()
     failure: tuple[dict[str, str], ...] = ()
     family: tuple[ModelFamily, ...] = ()
     architecture: tuple[Architecture, ...] = ()
@@ -356,7 +357,7 @@ class KnownModels(Struct, frozen=True, forbid_unknown_fields=True):
 
 @cache
 def known_models() -> KnownModels:
-    """Marks, failures, families and architectures."""
+    """All but what is published of checkpoints."""
     return msgspec.toml.decode(Path(__file__).with_name("models.toml").read_bytes(), type=KnownModels)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from spark_tui.base.engine.image import NGC, OFFICIAL, OWN_DFLASH, name_of, ngc_release, shown_version
+from spark_tui.base.engine.image import NGC, OWN_DFLASH, name_of, ngc_release, shown_version
 from spark_tui.base.engine.invocation import compact_json, parse
 from spark_tui.base.engine.runtimes import known_models
 from spark_tui.catalog.presets.model.overrides import Speculation
@@ -29,32 +29,6 @@ _PREQUANTIZED: Final = ("modelopt", "compressed-tensors", "awq", "gptq", "mxfp4"
 _Q4_FLAGS: Final = {"cache_type_k": "--cache-type-k", "ctk": "-ctk", "cache_type_v": "--cache-type-v", "ctv": "-ctv"}
 _BACKENDS: Final = ("attention_backend", "moe_backend", "linear_backend")
 _MOE_OF_GEMMA_26B: Final = ("marlin", "cutlass", "vllm_cutlass")
-
-# The environment of published recipes by model and image: other images choose their kernels otherwise.
-_ENVIRONMENT: Final = (
-    (
-        QWEN3_6 + "-35b-a3b-nvfp4",
-        OFFICIAL,
-        {
-            "VLLM_USE_FLASHINFER_MOE_FP4": "0",
-            "VLLM_FP8_MOE_BACKEND": "flashinfer_cutlass",
-            "FLASHINFER_DISABLE_VERSION_CHECK": "1",
-            "CUTE_DSL_ARCH": "sm_121a",
-        },
-    ),
-    (
-        r"nemotron-3-nano-30b-a3b-nvfp4",
-        NGC,
-        {"VLLM_USE_FLASHINFER_MOE_FP4": "1", "VLLM_FLASHINFER_MOE_BACKEND": "throughput"},
-    ),
-    (r"diffusiongemma", OFFICIAL, {"VLLM_USE_V2_MODEL_RUNNER": "1"}),
-    (r"laguna-xs", OFFICIAL, {"VLLM_USE_DEEP_GEMM": "0"}),
-    (
-        r"qwen3-next-80b-a3b-instruct-nvfp4",
-        "avarok/dgx-vllm-nvfp4-kernel",
-        {"VLLM_USE_FLASHINFER_MOE_FP4": "0", "VLLM_TEST_FORCE_FP8_MARLIN": "1", "VLLM_NVFP4_GEMM_BACKEND": "marlin"},
-    ),
-)
 
 # --- format of weights and KV cache -----------------------------------------------------------------------
 
@@ -237,8 +211,9 @@ def expert_parallel_missing(launch: LaunchContext) -> Matches:
 def recipe_environment_missing(launch: LaunchContext) -> Matches:
     """What a published recipe sets, and this launch does not or otherwise."""
     image = name_of(launch.spec.image)
-    wanted = next((env for model, name, env in _ENVIRONMENT if launch.named(model) and image == name), {})
-    missing = {name: value for name, value in wanted.items() if launch.env.get(name) != value}
+    known = [each for each in known_models().environment if launch.named(each["names"]) and image == each["image"]]
+    wanted = known[0]["set"].items() if known else ()
+    missing = {name: value for name, value in wanted if launch.env.get(name) != value}
     if missing:
         change = tuple((f"env.{name}", value) for name, value in missing.items())
         yield RuleMatch(", ".join(f"{name}={value}" for name, value in missing.items()), change)
@@ -357,7 +332,6 @@ _MANY_SEQUENCES: Final = 8
 # Who drafts for whom (the guide, 13.4): of these a mistake is certain.
 _TRAINED_FOR: Final = ("gemma-4-31b-it", "laguna-xs.2", "qwen3.5-27b")
 _DRAFTER_MARKS: Final = ("-speculator.dflash", "-speculator.eagle3", "-dflash", "-eagle3", "-eagle")
-_SUPER: Final = r"nemotron-3-super"
 _MTP_AT_MOST: Final = 3
 _LIKE_DFLASH: Final = 7
 _FEWER_OR_NONE: Final = "Remove it; keep max_num_seqs low, or launch without speculation for many requests at once."
@@ -561,7 +535,7 @@ def paired_draft_without_fp8_kv(launch: LaunchContext) -> Matches:
 def mtp_k_too_high(launch: LaunchContext) -> Matches:
     """Each further token of MTP costs a verification. Super: 21.5 tokens/s with K=3, 23 without speculation. Recipes
     for newer models draft 4 or 5."""
-    spec, is_super = _mtp(launch), launch.named(_SUPER)
+    spec, is_super = _mtp(launch), launch.named("nemotron-3-super")
     most = 1 if is_super else _MTP_AT_MOST
     if spec is None or spec.tokens is None or spec.tokens <= most:
         return
