@@ -786,10 +786,10 @@ def published_page(run: BenchRun, found: Sequence[PublishedComparison], referenc
     compared = {id(each.reference) for each in found}
     excluded = []
     for each in references:
-        same = family(each.model) == family(run.conditions.model)
-        if same and id(each) not in compared:
+        if family(each.model) == family(run.conditions.model) and id(each) not in compared:
             why = why_not_beside(run, each) or "another number of streams than was measured"
-            figure = f"{rate(each.decode_rate)} tok/s, {level_name((False, each.streams, 0))}"
+            level = level_name((False, each.streams, 0)) if each.streams else "many streams"
+            figure = f"{rate(each.decode_rate)} tok/s, {level}"
             excluded.append(f"{figure}, {each.source} {each.date}: {why}")
     if excluded and not run.conditions.simulated:
         texts = list(dict.fromkeys(excluded))[:MOST_PUBLISHED]
