@@ -120,15 +120,19 @@ def _allows_long(launch: LaunchContext) -> bool:
 
 @RULES.add(WARNING, "The context is longer than the model's, and vLLM refuses that.")
 def context_beyond_model(launch: LaunchContext) -> Matches:
-    """vLLM refuses a context beyond the model's, unless YaRN stretches it or the variable allows it."""
+    """vLLM refuses a context beyond the model's, unless YaRN stretches it or the variable allows it. A model that its
+    makers serve so, with up to 1M tokens, needs the variable alone."""
     asked, own, certain = _context(launch) or (0, 0, False)
     if asked > own and not _yarn(launch) and not _allows_long(launch):
-        stretch = "YaRN in --hf-overrides and VLLM_ALLOW_LONG_MAX_MODEL_LEN=1"
+        allowed = asked <= 1 << 20 and launch.named(known_models().mark["long_by_variable"])
         yield RuleMatch(
             f"--max-model-len {asked}; the model has {own}",
-            launch.setting("max_model_len", own),
+            (("env.VLLM_ALLOW_LONG_MAX_MODEL_LEN", "1"),) if allowed else launch.setting("max_model_len", own),
             ERROR if certain else None,
-            remedy=f"Set max_model_len={own} or less, or stretch it: {stretch}.",
+            remedy="Set env.VLLM_ALLOW_LONG_MAX_MODEL_LEN=1: its makers allow up to 1M tokens by it, without YaRN."
+            if allowed
+            else f"Set max_model_len={own} or less, or stretch it: YaRN in --hf-overrides and "
+            "VLLM_ALLOW_LONG_MAX_MODEL_LEN=1.",
         )
 
 
