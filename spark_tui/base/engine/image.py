@@ -1,12 +1,18 @@
-"""Image names, the vLLM that an image can hold, and which words of a command its entrypoint already has."""
+"""Image names, the vLLM that an image can hold, which words of a command its entrypoint already has, and what the
+start scripts of images take: a file in `start_scripts` describes each; another image is another file."""
 
 from __future__ import annotations
 
+import difflib
 import re
-from pathlib import PurePosixPath
+import shlex
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path, PurePosixPath
 from typing import Final, TypeAlias
 
-from msgspec import Struct
+import msgspec
+from msgspec import Struct, field
 
 from spark_tui.base.engine.runtimes import is_server_program
 from spark_tui.base.shell import SHELLS
@@ -93,8 +99,9 @@ class ContainerStart(Struct, frozen=True):
 
 def assumed_entrypoint(image: str) -> tuple[str, ...]:
     """The entrypoint that images of that name have; empty for unknown names."""
-    name = repository(image)
-    return next((words for pattern, words in _BY_NAME if pattern.fullmatch(name)), ())
+    name, script = repository(image), start_script(image)
+    known = script.entrypoint if script is not None else ()
+    return next((words for pattern, words in _BY_NAME if pattern.fullmatch(name)), known)
 
 
 def with_program(argv: tuple[str, ...], model: str) -> tuple[str, ...]:
@@ -183,8 +190,6 @@ OFFICIAL: Final = "vllm/vllm-openai"
 _NGC_AT_MOST: Final = ((26, 4), (0, 19, 0))
 # Their own builds include DFlash, whatever the version number.
 OWN_DFLASH: Final = ("aeon-7/vllm-dflash", "z-lab/vllm-openai")
-# The image says v22; its makers pin vLLM 0.16.0rc2.
-_KNOWN: Final = (("avarok/dgx-vllm-nvfp4-kernel", (0, 16, 0)),)
 
 
 def tag_of(image: str) -> str:
@@ -219,8 +224,8 @@ def newest_possible(image: str, said: str = "") -> Version | None:
     """The newest vLLM that an image can hold; None when nothing says it. `said` is what the engine called itself."""
     if said:
         return parse_version(said)
-    name = name_of(image)
-    known = next((version for prefix, version in _KNOWN if name == prefix), None)
+    name, script = name_of(image), start_script(image)
+    known = parse_version(script.vllm) if script is not None else None
     if known is not None or name in OWN_DFLASH:
         return known
     release = ngc_release(image)
@@ -234,3 +239,115 @@ def newest_possible(image: str, said: str = "") -> Version | None:
 
 def shown_version(version: Version) -> str:
     return ".".join(map(str, version))
+
+
+# --- start scripts ----------------------------------------------------------------------------------------
+
+_SCRIPTS: Final = Path(__file__).with_name("start_scripts")
+
+
+class ScriptWord(Struct, frozen=True, forbid_unknown_fields=True):
+    """A word that the script takes after the image. `nodes`: for several machines."""
+
+    about: str
+    serves: bool = False
+    nodes: bool = False
+
+
+class ScriptVariable(Struct, frozen=True, forbid_unknown_fields=True):
+    """A variable that the script or its server reads.
+
+    `option` is the key of the server's option that the script makes of it, from a number `above` that only. `default`
+    is what holds where it is not set, None: not stated. `wanted` is the value of the published speed. `needs` is a
+    pattern of the command without which it does nothing. `nodes`: for several machines.
+    """
+
+    about: str
+    option: str = ""
+    default: str | None = None
+    above: int | None = None
+    wanted: str | None = None
+    needs: str = ""
+    nodes: bool = False
+
+
+class ScriptStep(Struct, frozen=True, forbid_unknown_fields=True):
+    """What has to run in the container before a server that drafts by `method` with a model of that pattern: `program`
+    with a `file` from `url`."""
+
+    method: str
+    model: str
+    summary: str
+    file: str
+    url: str
+    program: str
+
+
+class StartScript(Struct, frozen=True, forbid_unknown_fields=True):
+    """An image with a start script.
+
+    `vllm` is the version that it holds. `default` is the word that it takes where none is given. `server` is the
+    command that its serving word runs, where that is all it does; `model` and `extra` are the variables of the model
+    and of further options. `programs` start the server too.
+    """
+
+    names: tuple[str, ...]
+    source: str
+    model: str
+    extra: str
+    variables: dict[str, ScriptVariable]
+    vllm: str = ""
+    entrypoint: tuple[str, ...] = ()
+    default: str = ""
+    server: tuple[str, ...] = ()
+    programs: tuple[tuple[str, ...], ...] = ()
+    words: dict[str, ScriptWord] = field(default_factory=dict)
+    steps: tuple[ScriptStep, ...] = ()
+
+    @property
+    def options(self) -> dict[str, str]:
+        """The variables that become an option of the server, by the option's key."""
+        return {each.option: name for name, each in self.variables.items() if each.option}
+
+    def own(self, name: str) -> bool:
+        """Whether the script alone reads that variable: without the script it does nothing."""
+        each = self.variables.get(name)
+        return name in (self.model, self.extra) or (each is not None and bool(each.option or each.nodes))
+
+    def arguments(self, env: Mapping[str, str]) -> dict[str, str]:
+        """The options that the script writes, by key: a variable's value, or its default."""
+        found: dict[str, str] = {}
+        for name, each in self.variables.items():
+            value = env.get(name) or each.default or ""
+            low = each.above is not None and value.isdecimal() and int(value) <= each.above
+            if each.option and value and not low:
+                found[each.option] = value
+        return found
+
+    def more(self, env: Mapping[str, str]) -> tuple[str, ...]:
+        """The words of the variable for further options. Raises ValueError for an open quote."""
+        return tuple(shlex.split(env.get(self.extra, "")))
+
+    def near(self, name: str) -> str:
+        """The variable that a misspelled one means; empty for a known one, and for one that is like none of them."""
+        if name in self.variables:
+            return ""
+        return next(iter(difflib.get_close_matches(name, self.variables, n=1, cutoff=0.85)), "")
+
+    def step(self, method: str, model: str) -> ScriptStep | None:
+        """What has to run before a server that drafts by that method."""
+        fits = (each for each in self.steps if method.endswith(each.method) and re.search(each.model, model.lower()))
+        return next(fits, None)
+
+
+@cache
+def start_scripts() -> tuple[StartScript, ...]:
+    """Every description, read with the first image that is asked for."""
+    return tuple(msgspec.toml.decode(file.read_bytes(), type=StartScript) for file in sorted(_SCRIPTS.glob("*.toml")))
+
+
+def start_script(image: str) -> StartScript | None:
+    """What is known of an image whose own script starts the server; None for images that have none, or are not
+    described."""
+    name = name_of(image)
+    return next((each for each in start_scripts() if name in each.names), None)

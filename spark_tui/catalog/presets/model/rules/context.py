@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from spark_tui.base.checkpoint import CheckpointFacts
 from spark_tui.base.engine.container import ContainerSpec, ImageFacts
-from spark_tui.base.engine.image import Version, name_of, newest_possible
+from spark_tui.base.engine.image import StartScript, Version, newest_possible, start_script
 from spark_tui.base.engine.invocation import (
     METHOD,
     OFF,
@@ -45,23 +45,6 @@ GEMMA_26B: Final = r"(?<!diffusion)gemma-4-26b-a4b\S*nvfp4"
 """The limits are those of the NVFP4 checkpoint; the BF16 one is served on several Sparks."""
 GEMMA_CODER: Final = r"gemma-?4-12b-coder|gemma4-coder"
 """The one with a paired draft model in its folder."""
-
-# Images whose start script builds the command from variables: key -> variable.
-_BY_ENVIRONMENT: Final[Mapping[str, Mapping[str, str]]] = {
-    "aeon-7/vllm-dflash": {
-        "kv_cache_dtype": "KV_CACHE_DTYPE",
-        "gpu_memory_utilization": "GPU_MEMORY_UTILIZATION",
-        "max_model_len": "MAX_MODEL_LEN",
-        "max_num_seqs": "MAX_NUM_SEQS",
-        "max_num_batched_tokens": "MAX_NUM_BATCHED_TOKENS",
-    },
-    "avarok/dgx-vllm-nvfp4-kernel": {
-        "gpu_memory_utilization": "GPU_MEMORY_UTIL",
-        "max_model_len": "MAX_MODEL_LEN",
-        "max_num_seqs": "MAX_NUM_SEQS",
-        "tensor_parallel": "TENSOR_PARALLEL_SIZE",
-    },
-}
 
 
 class LaunchContext(Struct, frozen=True, dict=True):
@@ -112,22 +95,30 @@ class LaunchContext(Struct, frozen=True, dict=True):
         return {variable.name: variable.value for variable in self.spec.env}
 
     @cached_property
+    def described(self) -> StartScript | None:
+        """What is known of the image's own start script, whether it runs or not."""
+        return start_script(self.spec.image)
+
+    @cached_property
+    def script(self) -> StartScript | None:
+        """The start script that builds the command from variables; None where the command starts the server itself."""
+        if self.described is None:
+            return None
+        words = parse((*(self.spec.entrypoint or ()), *self.spec.command), self.preset.server.id).words
+        return None if any(word.rpartition("/")[2] == "vllm" for word in words) else self.described
+
+    @cached_property
     def variables(self) -> Mapping[str, str]:
-        """The variables from which the image's start script builds the command, by option; none where the command
-        starts the server itself."""
-        found = _BY_ENVIRONMENT.get(name_of(self.spec.image), {})
-        words = (*(self.spec.entrypoint or ()), *self.spec.command)
-        if found and any(word.rpartition("/")[2] == "vllm" for word in parse(words, self.preset.server.id).words):
-            return {}
-        return found
+        """The variables from which the image's start script builds the command, by option."""
+        return self.script.options if self.script is not None else {}
 
     @cached_property
     def invocation(self) -> Invocation:
         """The server's command, with the arguments that a start script appends."""
         found = parse((*(self.spec.entrypoint or ()), *self.spec.command), self.preset.server.id)
-        if not self.variables:
+        if self.script is None:
             return found
-        more = parse(("sh", "-c", self.env.get("VLLM_EXTRA_ARGS", "")))
+        more = parse(("sh", "-c", self.env.get(self.script.extra, "")))
         return replace(found, arguments=(*found.arguments, *more.arguments))
 
     @cached_property
@@ -160,9 +151,12 @@ class LaunchContext(Struct, frozen=True, dict=True):
         return re.search(pattern, self.model) is not None
 
     def value(self, key: str) -> str | None:
-        """The value of an option, wherever the engine takes it from; None where it is absent."""
-        found = self._values.get(key)
-        return self.env.get(self.variables.get(key, "")) if found is None else found
+        """The value of an option, wherever the engine takes it from, a start script's default included; None where it
+        is absent."""
+        found, variable = self._values.get(key), self.variables.get(key, "")
+        if found is not None or self.script is None or not variable:
+            return found
+        return self.env.get(variable, self.script.variables[variable].default)
 
     def lower(self, key: str) -> str:
         """The value in lower case; empty where it is absent."""
