@@ -6,7 +6,7 @@ from __future__ import annotations
 import difflib
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path, PurePosixPath
 from typing import Final, TypeAlias
@@ -288,7 +288,7 @@ class StartScript(Struct, frozen=True, forbid_unknown_fields=True):
 
     `vllm` is the version that it holds. `default` is the word that it takes where none is given. `server` is the
     command that its serving word runs, where that is all it does; `model` and `extra` are the variables of the model
-    and of further options. `programs` start the server too.
+    and of further options. `programs` are written in place of `vllm`, and set what it wants themselves.
     """
 
     names: tuple[str, ...]
@@ -300,7 +300,7 @@ class StartScript(Struct, frozen=True, forbid_unknown_fields=True):
     entrypoint: tuple[str, ...] = ()
     default: str = ""
     server: tuple[str, ...] = ()
-    programs: tuple[tuple[str, ...], ...] = ()
+    programs: tuple[str, ...] = ()
     words: dict[str, ScriptWord] = field(default_factory=dict)
     steps: tuple[ScriptStep, ...] = ()
 
@@ -309,10 +309,14 @@ class StartScript(Struct, frozen=True, forbid_unknown_fields=True):
         """The variables that become an option of the server, by the option's key."""
         return {each.option: name for name, each in self.variables.items() if each.option}
 
-    def own(self, name: str) -> bool:
+    def is_own(self, name: str) -> bool:
         """Whether the script alone reads that variable: without the script it does nothing."""
         each = self.variables.get(name)
         return name in (self.model, self.extra) or (each is not None and bool(each.option or each.nodes))
+
+    def is_without(self, words: Iterable[str]) -> bool:
+        """Whether a command starts the server without the script."""
+        return any(_base(word) in ("vllm", *self.programs) for word in words)
 
     def arguments(self, env: Mapping[str, str]) -> dict[str, str]:
         """The options that the script writes, by key: a variable's value, or its default."""
@@ -327,6 +331,11 @@ class StartScript(Struct, frozen=True, forbid_unknown_fields=True):
     def more(self, env: Mapping[str, str]) -> tuple[str, ...]:
         """The words of the variable for further options. Raises ValueError for an open quote."""
         return tuple(shlex.split(env.get(self.extra, "")))
+
+    def unwanted(self, env: Mapping[str, str]) -> dict[str, str]:
+        """The variables without the value of the published speed, and that value."""
+        wanted = {name: each.wanted for name, each in self.variables.items() if each.wanted is not None}
+        return {name: text for name, text in wanted.items() if (env.get(name) or self.variables[name].default) != text}
 
     def near(self, name: str) -> str:
         """The variable that a misspelled one means; empty for a known one, and for one that is like none of them."""

@@ -47,6 +47,7 @@ MISTRAL = "mistral-small-4-119b-nvfp4"
 LLAMA = "llama-3.3-70b-instruct-nvfp4"
 PHI = "phi-4-multimodal-instruct-nvfp4"
 W4A16 = "nemotron3-nano-nvfp4-w4a16"
+NEXT = "qwen3-next-80b-a3b-nvfp4"
 NEXT_MTP = "qwen3-next-80b-a3b-nvfp4-mtp"
 NGC = "nvcr.io/nvidia/vllm:26.04-py3"
 
@@ -170,6 +171,20 @@ SCHEDULED = """{"method":"mtp","num_speculative_tokens":3,"num_speculative_token
 NO_DRAFT = "speculation=off"
 
 CAUTIONS = [
+    # --- variables of an image with a start script
+    Caution("image_variable_without_effect", W, PRESETS[NEXT], {"env.MAX_NUM_SEQS": "4"},
+        "env.MAX_NUM_SEQS= max_num_seqs=4"),
+    Caution("image_variable_without_effect", W, PRESETS[NEXT], {"env.MAX_MODEL_LENGTH": "4096"},
+        "env.MAX_MODEL_LENGTH= max_model_len=4096"),
+    Caution("image_variable_without_effect", W, PRESETS[NEXT], {"env.VLLM_NVFP4_SPARSE_V7": "1"},
+        "env.VLLM_NVFP4_SPARSE_V7="),
+    Caution("image_variable_without_effect", W, AEON, {"env.DFLASH_DRAFTR": "z-lab/Qwen3.5-27B-DFlash"},
+        "env.DFLASH_DRAFTR= env.DFLASH_DRAFTER=z-lab/Qwen3.5-27B-DFlash"),
+    Caution("recipe_environment_missing", W, PRESETS[NEXT], {"env.VLLM_NVFP4_GEMM_BACKEND": ""},
+        "env.VLLM_NVFP4_GEMM_BACKEND=marlin"),
+    Caution("recipe_environment_missing", W, PRESETS[NEXT_MTP],
+        {"env.VLLM_USE_FLASHINFER_MOE_FP4": "1", "env.VLLM_TEST_FORCE_FP8_MARLIN": "0"},
+        "env.VLLM_USE_FLASHINFER_MOE_FP4=0 env.VLLM_TEST_FORCE_FP8_MARLIN=1"),
     Caution("needs_gpu", W, PRESETS[QWEN36_27B], facts={"is_spark": False, "has_gpu": False}),
     # --- quantization
     Caution("modelopt_without_quantization", W, bare(GEMMA_31B, "--quantization modelopt"),
@@ -519,6 +534,13 @@ def test_the_worst_comes_first() -> None:
         ("utilization_unset", replace(AEON, env=AEON.env[:3]), {}, {}),
         ("stable_image", replace(PRESETS[GEMMA_31B], image="vllm/vllm-openai:gemma"), {}, {}),
         ("recipe_environment_missing", replace(PRESETS[NANO], image="vllm-node", env=()), {}, {}),
+        ("recipe_environment_missing", replace(PRESETS[NEXT], model="org/Next-FP8", env=()), {}, {}),
+        ("recipe_environment_missing", replace(PRESETS[NEXT], env=(), command="python vllm_serve_v7.py serve {model}"),
+            {}, {}),
+        ("image_variable_without_effect", PRESETS[NEXT], {"env.NCCL_DEBUG": "INFO", "env.MAX_NUM_SEQ": ""}, {}),
+        ("image_variable_without_effect", AEON, {"env.MAX_NUM_SEQS": "8", "env.EXTRA_ARGS": "--seed 1"}, {}),
+        ("image_variable_without_effect", replace(PRESETS[NEXT], command="python vllm_serve_v7.py serve {model}"),
+            {"env.VLLM_NVFP4_SPARSE_V7": "1"}, {}),
         ("moe_backend_gemma_26b", replace(PRESETS[GEMMA_26B], model="google/gemma-4-26B-A4B-it"),
             {"moe_backend": "auto"}, {}),
         ("tensor_parallel_gemma_26b", replace(PRESETS[GEMMA_26B], model="google/gemma-4-26B-A4B-it"),

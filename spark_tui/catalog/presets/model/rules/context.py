@@ -105,7 +105,7 @@ class LaunchContext(Struct, frozen=True, dict=True):
         if self.described is None:
             return None
         words = parse((*(self.spec.entrypoint or ()), *self.spec.command), self.preset.server.id).words
-        return None if any(word.rpartition("/")[2] == "vllm" for word in words) else self.described
+        return None if self.described.is_without(words) else self.described
 
     @cached_property
     def variables(self) -> Mapping[str, str]:

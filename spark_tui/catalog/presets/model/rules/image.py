@@ -134,3 +134,25 @@ def floating_tag(launch: LaunchContext) -> Matches:
         summary=f"The tag {tag} moves: the next pull may bring another {launch.preset.server.title}.",
         remedy=f"Once it works, pin it: X on Presets, or spark-tui presets pin {launch.preset.name}",
     )
+
+
+@RULES.add(WARNING, "A variable has no effect on this image.", "Set the one that the image reads.")
+def image_variable_without_effect(launch: LaunchContext) -> Matches:
+    """A misspelled variable of a described image; one of its start script where the command starts the server itself;
+    one that needs a program which the command does not run."""
+    found, words = launch.described, " ".join((*(launch.spec.entrypoint or ()), *launch.spec.command))
+    if found is None:
+        return
+    for name, value in launch.env.items():
+        near, about = found.near(name), found.variables.get(name)
+        meant, needs = near or name, about.needs if about is not None else ""
+        by_option = launch.script is None and found.is_own(meant)
+        if not value or not (near or by_option or (needs and not re.search(needs, words))):
+            continue
+        option = found.variables[meant].option
+        instead = ((option, value),) if by_option and option else ((f"env.{near}", value),) if near else ()
+        remedy = f"The command has to run {needs.replace('|', ' or ')}: {found.source}." if needs else ""
+        if by_option:
+            remedy = f"The command starts the server itself: {f'set {option}' if option else 'remove it'}."
+        summary = f"The image has no variable {name}. Did you mean {near}?" if near else f"{name} has no effect here."
+        yield RuleMatch(f"{name}={value}", ((f"env.{name}", ""), *instead), summary=summary, remedy=remedy)

@@ -209,11 +209,13 @@ def expert_parallel_missing(launch: LaunchContext) -> Matches:
     "Set them: they choose the kernels that were tested on a Spark.",
 )
 def recipe_environment_missing(launch: LaunchContext) -> Matches:
-    """What a published recipe sets, and this launch does not or otherwise."""
-    image = name_of(launch.spec.image)
+    """What a published recipe sets, and this launch does not or otherwise; or an image's makers for NVFP4."""
+    image, described = name_of(launch.spec.image), launch.described
     known = [each for each in known_models().environment if launch.named(each["names"]) and image == each["image"]]
     wanted = known[0]["set"].items() if known else ()
     missing = {name: value for name, value in wanted if launch.env.get(name) != value}
+    if described is not None and launch.named("nvfp4") and not set(described.programs) & set(launch.invocation.words):
+        missing |= described.unwanted(launch.env)
     if missing:
         change = tuple((f"env.{name}", value) for name, value in missing.items())
         yield RuleMatch(", ".join(f"{name}={value}" for name, value in missing.items()), change)
