@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from pathlib import PurePosixPath
 from typing import Final
 
+from msgspec.structs import replace
+
 from spark_tui.base.engine.container import (
     LABEL_API_KEY_FILE,
     LABEL_MODEL,
@@ -20,7 +22,14 @@ from spark_tui.base.engine.container import (
     PublishedPort,
 )
 from spark_tui.base.engine.docker_run import gpus_value, read_argv, restart_value, split_text, ulimit_value
-from spark_tui.base.engine.image import assumed_entrypoint, is_image_reference
+from spark_tui.base.engine.image import (
+    ScriptStep,
+    StartScript,
+    assumed_entrypoint,
+    is_image_reference,
+    start_script,
+    start_scripts,
+)
 from spark_tui.base.engine.invocation import OPTIONS, SETTABLE, key_of, parse, spellings
 from spark_tui.base.engine.runtimes import (
     OLLAMA,
@@ -49,6 +58,7 @@ from spark_tui.base.shell import (
 from spark_tui.base.text import clean_line, truncate
 from spark_tui.catalog.presets.model.command import HOST_NETWORK, render
 from spark_tui.catalog.presets.model.dialects.recipe_files import ConvertedRecipe, Value, table_of
+from spark_tui.catalog.presets.model.overrides import speculation_of
 from spark_tui.catalog.presets.model.plan import COMPILE_CACHES
 from spark_tui.catalog.presets.model.preset import NO_GPU
 from spark_tui.catalog.presets.model.recipe import HUB_TOKENS
@@ -71,6 +81,7 @@ _PULLED = re.compile(r"\bollama\s+(?:run|pull)\s+(?![-$])([^\s;&|'\"]+)")
 _VALUE: Final = r"[A-Za-z0-9_./:@+-]+"
 # What may stand after a value: the next option, the end of a script, or of the whole command.
 _END: Final = r"(?=\s*\\?\s*(?:-|['\";&|]|\Z))"
+_CUT: Final = ("...", "\N{HORIZONTAL ELLIPSIS}")
 _LEFT_TO_FILL = re.compile(r"<[A-Za-z][A-Za-z0-9_ -]*>")
 _ONLY_TO_FILL = re.compile(r"(?:^|=)<(?!think>|s>|reasoning>)[A-Za-z][A-Za-z0-9_ -]*>$")
 """A word or value that is nothing but a placeholder: quoted, a shell would take it."""
@@ -104,6 +115,14 @@ def from_docker_run(text: str, paths: HostPaths | None = None) -> ConvertedRecip
     if unfilled := next((word for word in words if _ONLY_TO_FILL.search(word)), ""):
         raise _to_be_filled(unfilled)
     spec, left_out = read_argv(words)
+    if spec.image in _CUT and spec.command:
+        image, *after = spec.command
+        if script := start_script(image):
+            _serving_word(script, tuple(after))
+        raise UsageError(
+            f"The command is not whole: {spec.image} stands for options that are missing.",
+            "Write them out, or import the page's whole command.",
+        )
     return from_spec(spec, paths, left_out)
 
 
@@ -168,9 +187,10 @@ def _after_program(argv: tuple[str, ...], runtime: Runtime) -> int:
     """Where the words after the server's program begin, by its longest spelling; 0 where it is not started."""
     names = (PurePosixPath(word).name if not word.startswith("-") else word for word in words_of(argv))
     plain = tuple("python3" if _PYTHON.fullmatch(name) else name for name in names)
+    in_place = ((name, "serve") for script in start_scripts() for name in script.programs) if runtime is VLLM else ()
     found = [
         at + len(program)
-        for program in runtime.programs
+        for program in (*runtime.programs, *in_place)
         for at in range(len(plain) - len(program) + 1)
         if plain[at : at + len(program)] == program
     ]
@@ -221,6 +241,53 @@ def _no_model(runtime: Runtime) -> UsageError:
     example = f"{runtime.model_options[0]} OWNER/NAME" if runtime.model_options else "OWNER/NAME"
     words = ("vllm", "serve", "OWNER/NAME") if runtime is VLLM else (*runtime.programs[0], example)
     return UsageError("The command names no model.", f"Name it after the image: {' '.join(words)}")
+
+
+# --- images with a start script ---------------------------------------------------------------------------
+
+
+def _serving_word(script: StartScript, command: tuple[str, ...]) -> tuple[str, str]:
+    """The word with which a start script serves, and the text that it does not read; no word for another command.
+
+    A page without line ends puts its next sentence right behind the word. Raises UsageError for other words.
+    """
+    first, *rest = command or (script.default,)
+    glued = re.match(rf"({'|'.join(map(re.escape, script.words))})(?=[A-Z])", first) if script.words else None
+    word = glued[1] if glued else first
+    if word not in script.words:
+        return "", ""
+    known = script.words[word]
+    if known.nodes:
+        raise UsageError(
+            f"`{word}` starts {known.about}.",
+            "spark-tui starts vLLM on each node itself. Import the image's serving command, then: spark-tui up NAME "
+            "--nodes CLUSTER",
+        )
+    if not known.serves:
+        raise UsageError(f"`{word}` starts {known.about}, and no server.", f"Write {script.default} after the image.")
+    return word, " ".join((first[len(word) :], *rest)).strip()
+
+
+def _written_out(spec: ContainerSpec, script: StartScript) -> tuple[ContainerSpec, ScriptStep | None]:
+    """The container with the command that its start script makes of variables, and what has to run before it."""
+    env = {variable.name: variable.value for variable in spec.env}
+    model = env.get(script.model, "")
+    if not model:
+        raise UsageError("The command names no model.", f"The image reads it from {script.model}: -e NAME=OWNER/NAME")
+    try:
+        more = script.more(env)
+    except ValueError:
+        raise UsageError(f"A quote in {script.extra} is not closed.", "Close it.") from None
+    found = parse((*script.server, model))
+    for key, value in script.arguments(env).items():
+        found = found.with_option(key, value)
+    found = found.with_words(more)
+    asked = speculation_of(found, {})
+    step = script.step(asked.method, model) if asked is not None else None
+    before = f"{step.program} {STORE_TARGET}/{step.file} && " if step is not None else ""
+    command = ("bash", "-c", before + shlex.join(found.argv)) if before else found.argv
+    kept = tuple(each for each in spec.env if not script.is_own(each.name))
+    return replace(spec, entrypoint=(), command=command, env=kept), step
 
 
 # --- its command as a template ----------------------------------------------------------------------------
@@ -317,6 +384,11 @@ class _Import:
         self.changes: list[str] = []
         for why in left_out:
             self.tell(why)
+        self.script = start_script(spec.image) if spec.entrypoint is None else None
+        self.step: ScriptStep | None = None
+        if self.script is not None:
+            self._read_script(self.script)
+        spec = self.spec
         self.runtime, words = _server(spec)
         self.template, self.defaults, self.keys = "", dict[str, Scalar](), tuple[str, ...]()
         self.opened, self.revision = False, ""
@@ -342,6 +414,33 @@ class _Import:
             ports = [port.container_port for port in spec.ports]
             self.port = _digits(self.env.get("PORT", "")) or (ports[0] if len(ports) == 1 else self.runtime.port)
         self.keyed = bool(self.keys) or bool(spec.label(LABEL_API_KEY_FILE))
+
+    def _read_script(self, script: StartScript) -> None:
+        """What the image's start script takes: its word is left out, or its command written out."""
+        word, unread = _serving_word(script, self.spec.command)
+        if unread:
+            self.tell(f"{unread} is left out: the image's start script reads {word} alone.")
+        if not word:
+            if script.words:  # the script refuses other words
+                self.spec = replace(self.spec, entrypoint=())
+            self.script = None if self.spec.command else script
+            return
+        if not script.server:
+            self.spec = replace(self.spec, command=())
+            return
+        self.spec, self.step = _written_out(self.spec, script)
+        own = [name for name in self.env if script.is_own(name)]
+        several = [name for name in own if script.variables[name].nodes]
+        self.tell(
+            f"{', '.join(name for name in own if name not in several)}: written as {' '.join(script.server)} and its "
+            "options, as the image's start script does. Settings change them."
+        )
+        if several:
+            self.tell(f"{', '.join(several)}: left out. For several Sparks: spark-tui up NAME --nodes CLUSTER")
+        if self.step is not None:
+            self.tell(f"Before the server runs {self.step.file}, fetched into the model store: {self.step.summary}.")
+        self.env = {variable.name: variable.value for variable in self.spec.env}
+        self.script = None
 
     def tell(self, change: str) -> None:
         """Notes a change. What spark-tui itself adds to every launch is no news."""
@@ -370,6 +469,10 @@ class _Import:
             own["runs_as_is"] = True
         if self.keyed and self.runtime.key_way is not KeyDelivery.NONE:
             own["wants_key"] = True
+        if (step := self.step) is not None:
+            command = f"{step.program} {STORE_TARGET}/{step.file}"
+            own["required_files"] = [{"target": step.file, "url": step.url}]
+            own["required_steps"] = [{"summary": step.summary, "command": command}]
         made: dict[str, Value] = {
             "recipe_version": "2",
             "model": self.model,
@@ -399,9 +502,23 @@ class _Import:
                     self.tell(f"{name} is left out: models lie in spark-tui's store, which is {STORE_TARGET} there.")
             elif name == self.runtime.host_variable and not self.runtime.host_option:
                 self.tell(f"{name} is left out: a launch sets it from its port.")
+            elif self.script is not None and (key := self._setting_of(name, text, self.script)):
+                kept[name] = f"{{config.{key}}}"
             else:
                 kept[name] = text
         return kept
+
+    def _setting_of(self, name: str, text: str, script: StartScript) -> str:
+        """The option that a start script makes of a variable, with its value among the defaults: a launch can set it.
+        Empty for other variables, and for a value that is none."""
+        key = script.variables[name].option if name in script.variables else ""
+        if key not in SETTABLE:
+            return ""
+        try:
+            self.defaults[key] = OPTIONS[key].read(text)
+        except ValueError:
+            return ""
+        return key
 
     def _tell_key(self, name: str) -> None:
         """Says where a key belongs that was taken out."""

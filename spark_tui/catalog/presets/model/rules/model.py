@@ -511,9 +511,10 @@ def drafter_of_another_model(launch: LaunchContext) -> Matches:
     "Use NVIDIA's image 26.04 or newer, or launch without speculation.",
 )
 def mtp_old_vllm(launch: LaunchContext) -> Matches:
-    """MTP is proven from vLLM 0.19.0 on. Avarok's image brings a patch for its own model."""
-    newest, image = launch.newest_vllm, launch.spec.image
-    if _mtp(launch) is None or newest is None or name_of(image).startswith("avarok/"):
+    """MTP is proven from vLLM 0.19.0 on, and on images whose makers correct it for a model themselves."""
+    newest, image, spec = launch.newest_vllm, launch.spec.image, _mtp(launch)
+    corrected = launch.described is not None and spec is not None and launch.described.step(spec.method, launch.model)
+    if spec is None or newest is None or corrected:
         return
     release = ngc_release(image)
     if newest < MTP_SINCE or (release is not None and release < (26, 4)):
