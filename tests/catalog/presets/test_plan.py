@@ -554,7 +554,7 @@ def test_an_image_that_runs_as_it_is_takes_its_settings_from_its_environment() -
 @pytest.mark.parametrize(
     ("pairs", "said"),
     [
-        ({"max_num_seqs": "2"}, "max_num_seqs"),
+        ({"max_num_seqs": "2"}, "`max_num_seqs` cannot be set"),
         ({"extra_args": "--seed 1"}, "runs as it is"),
         ({"without": "seed"}, "runs as it is"),
     ],
@@ -562,6 +562,12 @@ def test_an_image_that_runs_as_it_is_takes_its_settings_from_its_environment() -
 def test_what_such_an_image_cannot_be_told_is_refused(pairs: dict[str, str], said: str) -> None:
     with pytest.raises(UsageError, match=said):
         planned(AS_IS, **pairs)
+
+
+def test_a_setting_that_the_image_reads_from_a_variable_is_named_with_it() -> None:
+    with pytest.raises(UsageError) as raised:
+        planned(AS_IS.replace("example/image:1", "ghcr.io/aeon-7/vllm-dflash:latest"), kv_cache_dtype="fp8")
+    assert raised.value.remedy == "Set it: env.KV_CACHE_DTYPE=VALUE"
 
 
 def test_such_an_image_is_never_put_on_the_hosts_network() -> None:

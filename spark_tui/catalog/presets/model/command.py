@@ -18,7 +18,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from spark_tui.base.engine.container import ALL_INTERFACES, LOOPBACK
-from spark_tui.base.engine.image import with_program
+from spark_tui.base.engine.image import start_script, with_program
 from spark_tui.base.engine.invocation import (
     METHOD,
     OFF,
@@ -382,6 +382,9 @@ def _as_is(
         )
     used = places_in(preset)
     unusable = next((key for key in overrides.template_values() if key not in used), None)
+    script = start_script(preset.image)
+    if unusable is not None and script is not None and (variable := script.options.get(unusable)):
+        raise UsageError(f"This preset's image reads {unusable} from a variable.", f"Set it: env.{variable}=VALUE")
     if unusable is not None:
         raise unknown_key(unusable, used, preset.name)
     if preset.options.network == HOST_NETWORK:

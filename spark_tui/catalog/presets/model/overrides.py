@@ -295,9 +295,12 @@ def settings_text(change: Change) -> str:
 
 
 def unknown_key(key: str, known: Iterable[str], preset: str) -> UsageError:
-    """The error for a key that the preset does not take, with near spellings."""
+    """The error for a key that the preset does not take, with near spellings; a setting of others is no misspelling."""
+    listed = f"spark-tui presets show {clean_line(preset)}"
+    if key in TYPED_KEYS:
+        return UsageError(f"`{key}` cannot be set for this preset.", f"Its settings: {listed}")
     near = difflib.get_close_matches(key, sorted(set(known) | set(TYPED_KEYS)), n=3, cutoff=0.6)
-    hint = f"Did you mean {' or '.join(near)}?" if near else f"Known: spark-tui presets show {clean_line(preset)}"
+    hint = f"Did you mean {' or '.join(near)}?" if near else f"Known: {listed}"
     return UsageError(f"Unknown parameter {_shown(key)}.", hint)
 
 
