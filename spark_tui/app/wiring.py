@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from itertools import chain
 from typing import Any, Final
@@ -198,4 +199,5 @@ def build_demo(
 
 
 def _host_paths(settings: Settings, folders: Folders) -> HostPaths:
-    return HostPaths(store=str(settings.store), caches=str(settings.caches), home=str(folders.home))
+    owner = (os.getuid(), os.getgid())
+    return HostPaths(store=str(settings.store), caches=str(settings.caches), home=str(folders.home), owner=owner)

@@ -166,6 +166,9 @@ _TO_BACKGROUND = re.compile(
     r"(?:[ \t]+(?:[12]?>>?|&>>?)[ \t]*(?:&[12]|[^\s'\"&|;<>()$`]+))*[ \t]*(?:(?<=\s)&)?[ \t]*\Z"
 )
 """`> log 2>&1 &` at a command's end."""
+_QUOTED = re.compile(r"(?:^[ \t]*>[^\n]*(?:\n|\Z)){2,}", re.MULTILINE)
+"""Quoted lines of a mail or post, or a shell's prompt for further lines."""
+_QUOTE_MARK = re.compile(r"^[ \t]*>[ \t]?", re.MULTILINE)
 _BLANKS_AT_END = re.compile(r"\\[ \t]+$", re.MULTILINE)
 
 
@@ -181,10 +184,16 @@ def with_newlines(text: str) -> str:
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
+def unquoted(text: str) -> str:
+    """The text without the marks of lines that are quoted, two or more together: one alone may be a redirection."""
+    return _QUOTED.sub(lambda lines: _QUOTE_MARK.sub("", lines[0]), text)
+
+
 def find_commands(text: str) -> tuple[FoundCommand, ...]:
     """Every `docker run` or `podman run` in a text, in order, with the variables that the lines above it set; also
-    behind `exec`, `nohup`, `ssh HOST` and in `$(...)`."""
-    text = _BLANKS_AT_END.sub("\\\\", with_newlines(text).replace("\N{NO-BREAK SPACE}", " "))
+    behind `exec`, `nohup`, `ssh HOST`, in `$(...)` and in quoted lines."""
+    text = unquoted(with_newlines(text))
+    text = _BLANKS_AT_END.sub("\\\\", text.replace("\N{NO-BREAK SPACE}", " "))
     text = _LOST_LINE_END.sub(" ", text)
     found: list[FoundCommand] = []
     variables: dict[str, str] = {}

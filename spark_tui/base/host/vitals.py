@@ -88,11 +88,13 @@ def _words(name: str) -> str:
 
 
 class HostPaths(Struct, frozen=True):
-    """Absolute directories of the host: the model store, the compile caches, and the person's home (for `~`)."""
+    """Absolute directories of the host: the model store, the compile caches, and the person's home (for `~`); and the
+    person's ids of user and group, None: unknown."""
 
     store: str
     caches: str
     home: str = ""
+    owner: tuple[int, int] | None = None
 
     def __post_init__(self) -> None:
         for what, path in (("model store", self.store), ("cache folder", self.caches)):

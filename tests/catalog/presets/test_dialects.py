@@ -173,6 +173,8 @@ def test_standard_input_holds_a_command_or_a_recipe(place: Place) -> None:
     assert "hf_" not in result.out
     assert place.world.run("presets", "import", "-", stdin=V2).code == 0
     assert (place.own / "heron.yaml").exists(), "named after its model"
+    quoted = "".join(f"> {line}\n" for line in V2.splitlines())
+    assert place.world.run("presets", "import", "-", "--name", "quoted", stdin=quoted).code == 0
 
 
 # --- export -------------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from spark_tui.base.host.vitals import HostPaths
 from spark_tui.base.secret import mask_secrets
 from spark_tui.base.shell import find_commands
 from spark_tui.catalog.presets.adapter.store import PresetFiles, parse
+from spark_tui.catalog.presets.model.dialects.docker_run import from_docker_run
 from spark_tui.catalog.presets.model.dialects.importing import (
     CollectedFiles,
     ExaminedRecipe,
@@ -198,6 +199,9 @@ COMMAND = f"docker run --gpus all --name q {VLLM} vllm serve org/m --port 8000"
         COMMAND.replace("docker run", "docker container run"),
         COMMAND.replace("docker run", "/usr/bin/docker run"),
         COMMAND.replace(" ", "\N{NO-BREAK SPACE}"),
+        "He wrote:\n> " + COMMAND.replace(" --", " \\\n> --") + "\n> It works.\n",
+        ">" + COMMAND.replace(" --", " \\\n>  --"),
+        "$ " + COMMAND.replace(" --", " \\\n> --"),
     ],
 )
 def test_a_command_is_found_wherever_people_write_it(text: str) -> None:
@@ -230,6 +234,22 @@ def test_a_command_behind_another_program_is_the_same(text: str) -> None:
     preset = imported(text)
     assert (preset.name, preset.model, preset.image) == ("q", "org/m", VLLM)
     assert preset.command.replace(" \\\n ", "") == "vllm serve {model} --port {port}"
+
+
+def test_both_streams_of_a_script_are_in_the_log_anyway_so_that_its_settings_can_be_changed() -> None:
+    preset = imported(f"docker run --gpus all -p 8000:8000 {VLLM} bash -c 'vllm serve org/m --max-num-seqs 512 2>&1'")
+    found = plan(preset, overrides_from_pairs({"max_num_seqs": "4", "moe_backend": "marlin"}), PATHS)
+    assert " ".join(found.spec.command).endswith("org/m --max-num-seqs 4 --moe-backend marlin")
+    assert any("2>&1 is left out" in note for note in found.notes)
+    kept = launched(imported(f"docker run --gpus all -p 8000:8000 {VLLM} bash -c 'cd /x && vllm serve org/m 2>&1'"))
+    assert kept.command == ("bash", "-c", "cd /x && vllm serve org/m 2>&1")
+
+
+def test_the_shell_s_own_ids_are_those_of_the_person_who_imports() -> None:
+    command = COMMAND.replace("--name", "-u $(id -u):$(id -g) --name")
+    assert "$(id -u)" in refused(command), "whose is not known"
+    document = from_docker_run(command, replace(PATHS, owner=(1000, 100))).document
+    assert preset_from(document, name="q", origin=Origin.USER, file="x.yaml").options.user == "1000:100"
 
 
 def test_a_command_s_output_that_goes_elsewhere_is_still_refused_within_it() -> None:

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from spark_tui.base.errors import PresetError, RefusedError, SparkError, UsageError
 from spark_tui.base.files import write_whole
+from spark_tui.base.shell import unquoted
 from spark_tui.base.text import clean_line, truncate
 from spark_tui.catalog.presets.adapter.store import MAX_BYTES, SUFFIXES, decoded, parse, read_text
 from spark_tui.catalog.presets.model.dialects.container_files import compose_commands, is_compose
@@ -218,6 +219,7 @@ class FolderRecipeStore:
 
 
 def _read_text(name: str, text: str, place: str) -> FoundFile:
+    text = unquoted(text) if text.startswith(">") else text
     try:
         return FoundFile(name, text, parse(text, place))
     except PresetError as error:

@@ -54,6 +54,7 @@ _SPAN_IN_VALUE = re.compile(r"\{.*?\}")
 _PLAIN = re.compile(r"[^{}]+")
 _KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")
 _ENV_TOKEN = re.compile(r"(?<![{$])\{(config|launch)\.([A-Za-z_][A-Za-z0-9_]*)\}")
+_BOTH_STREAMS = re.compile(r"\s2>&1\Z")
 _OF_ENVIRONMENT = re.compile(r"\{config\.([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
@@ -453,6 +454,10 @@ def _rendered(
             file=preset.file,
         )
     text = join_lines(filled.text)
+    plain = _BOTH_STREAMS.sub("", text)
+    if plain != text and not shell_construct(plain):
+        text = plain
+        notes.append("2>&1 is left out: a container's log holds both streams.")
     construct = shell_construct(text)
     if construct:
         own = render(preset.command, {**values, **{key: preset.default(key) for key in changes}}).text

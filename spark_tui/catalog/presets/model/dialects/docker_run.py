@@ -81,6 +81,7 @@ _PULLED = re.compile(r"\bollama\s+(?:run|pull)\s+(?![-$])([^\s;&|'\"]+)")
 _VALUE: Final = r"[A-Za-z0-9_./:@+-]+"
 # What may stand after a value: the next option, the end of a script, or of the whole command.
 _END: Final = r"(?=\s*\\?\s*(?:-|['\";&|]|\Z))"
+_OWN_ID = re.compile(r"\$\(id -([ug])\)")
 _CUT: Final = ("...", "\N{HORIZONTAL ELLIPSIS}")
 _LEFT_TO_FILL = re.compile(r"<[A-Za-z][A-Za-z0-9_ -]*>")
 _ONLY_TO_FILL = re.compile(r"(?:^|=)<(?!think>|s>|reasoning>)[A-Za-z][A-Za-z0-9_ -]*>$")
@@ -95,6 +96,9 @@ def from_docker_run(text: str, paths: HostPaths | None = None) -> ConvertedRecip
 
     Raises UsageError for what a preset cannot hold, and for what posts and guides do to commands.
     """
+    if paths is not None and paths.owner is not None:
+        user, group = map(str, paths.owner)
+        text = _OWN_ID.sub(lambda asked: user if asked[1] == "u" else group, text)
     text = fill_in(text, {"HOME": HOME})
     if unknown := first_variable(text):
         above = "" if unknown.startswith("$(") else f", or put {unknown.strip('${}')}=VALUE on a line above the command"
