@@ -257,15 +257,15 @@ class ScriptWord(Struct, frozen=True, forbid_unknown_fields=True):
 class ScriptVariable(Struct, frozen=True, forbid_unknown_fields=True):
     """A variable that the script or its server reads.
 
-    `option` is the key of the server's option that the script makes of it, from a number `above` that only. `default`
-    is what holds where it is not set, None: not stated. `wanted` is the value of the published speed. `needs` is a
+    `option` is the key of the server's option that the script makes of it, `unless` it has that value. `default` is
+    what holds where it is not set, None: not stated. `wanted` is the value of the published speed. `needs` is a
     pattern of the command without which it does nothing. `nodes`: for several machines.
     """
 
     about: str
     option: str = ""
     default: str | None = None
-    above: int | None = None
+    unless: str = ""
     wanted: str | None = None
     needs: str = ""
     nodes: bool = False
@@ -322,9 +322,8 @@ class StartScript(Struct, frozen=True, forbid_unknown_fields=True):
         """The options that the script writes, by key: a variable's value, or its default."""
         found: dict[str, str] = {}
         for name, each in self.variables.items():
-            value = env.get(name) or each.default or ""
-            low = each.above is not None and value.isdecimal() and int(value) <= each.above
-            if each.option and value and not low:
+            value = env.get(name) or each.default
+            if each.option and value and value != each.unless:
                 found[each.option] = value
         return found
 

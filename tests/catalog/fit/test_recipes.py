@@ -125,6 +125,17 @@ def test_show_tells_everything_that_is_known() -> None:
     assert result.err == "The exact docker run: spark-tui up tiny-1b --dry-run\n"
 
 
+def test_show_names_the_variables_of_an_image_with_a_start_script_with_defaults_and_meaning() -> None:
+    """Where the preset starts the server itself, without those that the script alone reads."""
+    avarok = replace(TINY, image="avarok/dgx-vllm-nvfp4-kernel:v22")
+    as_is = replace(avarok, command="", facts=replace(TINY.facts, runs_as_is=True))
+    line = "  - MAX_NUM_SEQS (default 128): concurrent requests\n"
+    for preset, own in ((avarok, False), (as_is, True)):
+        shown = World(presets=StaticPresets(PresetCatalogue((preset,)))).run("presets", "show", "tiny-1b").out
+        assert (line in shown) is own
+        assert "  - VLLM_NVFP4_GEMM_BACKEND: dense layers by Marlin" in shown
+
+
 def test_show_as_data() -> None:
     found = World().run("presets", "show", "tiny-1b", "--json").json
     assert found["id"] == "tiny-1b"

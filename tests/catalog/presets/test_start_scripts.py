@@ -114,7 +114,7 @@ def test_a_ray_node_is_refused_with_the_way_to_serve_on_several_machines(word: s
         (f"docker run \N{HORIZONTAL ELLIPSIS} {AVAROK}", "stands for options that are missing"),
         (f"docker run -e PORT=8888 {AVAROK} serve", "reads it from MODEL"),
         (written("serve", {**SERVED, "VLLM_EXTRA_ARGS": "--x 'y"}), "VLLM_EXTRA_ARGS is not closed"),
-        (f"docker run {AVAROK} status", "start no vLLM"),
+        (f"docker run {AVAROK} status", "takes serve, ray-head, ray-worker, bash"),
     ],
 )
 def test_what_serves_nothing_is_refused_with_its_reason(text: str, says: str) -> None:
@@ -126,6 +126,11 @@ def test_a_command_of_its_own_clears_the_script_which_would_refuse_it(program: s
     spec = launched(f"docker run --gpus all -p 8000:8000 -e VLLM_NVFP4_SPARSE_V7=1 {AVAROK} {program} {NEXT}").spec
     assert spec.entrypoint == ()
     assert " ".join(spec.command).startswith(f"{program} {NEXT}")
+
+
+def test_a_script_for_a_shell_is_no_call_for_an_interactive_one() -> None:
+    spec = launched(f"docker run --gpus all -p 8000:8000 {AVAROK} bash -c 'cd /app && vllm serve {NEXT}'").spec
+    assert (spec.entrypoint, spec.command[2]) == ((), f"cd /app && vllm serve {NEXT}")
 
 
 def test_the_variables_of_an_image_that_runs_as_it_is_are_settings() -> None:

@@ -11,6 +11,7 @@ from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from spark_tui.base.engine.container import ImageFacts
+from spark_tui.base.engine.image import start_script
 from spark_tui.base.engine.invocation import OFF
 from spark_tui.base.errors import PresetError, SparkError
 from spark_tui.base.finding import Finding, Severity
@@ -407,10 +408,23 @@ def recipe(preset: Preset) -> Page:
     return (
         *_listed("Defaults", [f"{key} = {value}" for key, value in preset.defaults if value is not None]),
         *_listed("Environment", [mask_secrets(f"{key}={value}") for key, value in preset.env]),
+        *_listed("Variables of the image", _image_variables(preset)),
         *_listed("Needed in the model store", [file.target for file in facts.required_files]),
         *_listed("Done at each start", [f"{step.command}: {step.summary}" for step in facts.required_steps]),
         command,
     )
+
+
+def _image_variables(preset: Preset) -> list[str]:
+    """What the image reads, with defaults; without its start script's own where the preset starts the server."""
+    script = start_script(preset.image)
+    if script is None:
+        return []
+    return [
+        f"{name}{f' (default {each.default})' if each.default else ''}: {each.about}"
+        for name, each in script.variables.items()
+        if preset.facts.runs_as_is or not script.is_own(name)
+    ]
 
 
 def recipe_values(preset: Preset) -> Page:

@@ -179,10 +179,12 @@ def _server(spec: ContainerSpec) -> tuple[Runtime, tuple[str, ...]]:
         elif runtime is OLLAMA:
             words = (OLLAMA.id, *given)
     if not _after_program(words, runtime):
+        script = start_script(spec.image)
+        taken = ", ".join(script.words) if script is not None else ""
         raise UsageError(
             f"The container gets the words {_shown(given)}, which start no {runtime.title} that spark-tui knows.",
-            f"Write the server's own command after the image: {' '.join(runtime.programs[0])} ... What the image's "
-            "start script makes of such words is unknown.",
+            f"Write the server's own command after the image: {' '.join(runtime.programs[0])} ... "
+            + (f"Its start script takes {taken}." if taken else "Its start script may know these words."),
         )
     return runtime, words
 
@@ -258,7 +260,7 @@ def _serving_word(script: StartScript, command: tuple[str, ...]) -> tuple[str, s
     first, *rest = command or (script.default,)
     glued = re.match(rf"({'|'.join(map(re.escape, script.words))})(?=[A-Z])", first) if script.words else None
     word = glued[1] if glued else first
-    if word not in script.words:
+    if word not in script.words or is_shell(command):
         return "", ""
     known = script.words[word]
     if known.nodes:
