@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 from typing import Final
 
+from msgspec.structs import replace
+
 from spark_tui.base.errors import UsageError
 from spark_tui.base.host.vitals import HostPaths
 from spark_tui.catalog.presets.model.dialects.docker_run import from_docker_run
@@ -126,6 +128,13 @@ def test_a_command_of_its_own_clears_the_script_which_would_refuse_it(program: s
     spec = launched(f"docker run --gpus all -p 8000:8000 -e VLLM_NVFP4_SPARSE_V7=1 {AVAROK} {program} {NEXT}").spec
     assert spec.entrypoint == ()
     assert " ".join(spec.command).startswith(f"{program} {NEXT}")
+
+
+def test_a_recipe_for_such_an_image_starts_its_server_without_the_script() -> None:
+    preset = preset_of(from_docker_run(f"docker run --gpus all -p 8000:8000 {AVAROK} vllm serve {NEXT}", PATHS))
+    found = plan(replace(preset, options=replace(preset.options, entrypoint=None)), overrides_from_pairs({}), PATHS)
+    assert (found.spec.entrypoint, found.spec.command[0]) == ((), "vllm")
+    assert "it is cleared" in " ".join(found.notes)
 
 
 def test_a_script_for_a_shell_is_no_call_for_an_interactive_one() -> None:

@@ -34,7 +34,7 @@ from spark_tui.base.engine.container import (
     local_model_path,
 )
 from spark_tui.base.engine.docker_run import read_restart, read_ulimit, spec_hash
-from spark_tui.base.engine.image import ContainerStart, arrange, assumed_entrypoint, repository
+from spark_tui.base.engine.image import ContainerStart, arrange, assumed_entrypoint, repository, start_script
 from spark_tui.base.engine.runtimes import KeyDelivery, ModelName, is_known
 from spark_tui.base.errors import PresetError, RefusedError, UsageError
 from spark_tui.base.host.vitals import HostPaths
@@ -242,6 +242,10 @@ def _arranged(preset: Preset, argv: tuple[str, ...], image: ImageFacts | None) -
     given = preset.options.entrypoint
     if preset.facts.runs_as_is:
         return ContainerStart((), None if given is None else (given,) if given else ())
+    script = start_script(preset.image)
+    if given is None and script is not None and script.words:
+        taken = ", ".join(script.words)
+        return ContainerStart(argv, (), f"The image's start script takes only {taken}: it is cleared.")
     if image is not None or given is not None:
         return arrange(argv, given, image.entrypoint if image else ())
     assumed = assumed_entrypoint(preset.image)
