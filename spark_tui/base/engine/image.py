@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import difflib
 import re
-import shlex
 from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path, PurePosixPath
@@ -250,7 +249,6 @@ class ScriptWord(Struct, frozen=True, forbid_unknown_fields=True):
     """A word that the script takes after the image. `nodes`: for several machines."""
 
     about: str
-    serves: bool = False
     nodes: bool = False
 
 
@@ -286,9 +284,9 @@ class ScriptStep(Struct, frozen=True, forbid_unknown_fields=True):
 class StartScript(Struct, frozen=True, forbid_unknown_fields=True):
     """An image with a start script.
 
-    `vllm` is the version that it holds. `default` is the word that it takes where none is given. `server` is the
-    command that its serving word runs, where that is all it does; `model` and `extra` are the variables of the model
-    and of further options. `programs` are written in place of `vllm`, and set what it wants themselves.
+    `vllm` is the version that it holds. `default` is the word that serves, also where none is given. `server` is the
+    command that it runs then, where that is all it does; `model` and `extra` are the variables of the model and of
+    further options. `programs` are written in place of `vllm`, and set what it wants themselves.
     """
 
     names: tuple[str, ...]
@@ -326,15 +324,6 @@ class StartScript(Struct, frozen=True, forbid_unknown_fields=True):
             if each.option and value and value != each.unless:
                 found[each.option] = value
         return found
-
-    def more(self, env: Mapping[str, str]) -> tuple[str, ...]:
-        """The words of the variable for further options. Raises ValueError for an open quote."""
-        return tuple(shlex.split(env.get(self.extra, "")))
-
-    def unwanted(self, env: Mapping[str, str]) -> dict[str, str]:
-        """The variables without the value of the published speed, and that value."""
-        wanted = {name: each.wanted for name, each in self.variables.items() if each.wanted is not None}
-        return {name: text for name, text in wanted.items() if (env.get(name) or self.variables[name].default) != text}
 
     def near(self, name: str) -> str:
         """The variable that a misspelled one means; empty for a known one, and for one that is like none of them."""

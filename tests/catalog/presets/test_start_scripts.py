@@ -163,7 +163,6 @@ model = "WEIGHTS"
 extra = "MORE"
 [words.start]
 about = "the server"
-serves = true
 [variables.WEIGHTS]
 about = "the model"
 [variables.MORE]

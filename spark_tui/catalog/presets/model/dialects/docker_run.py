@@ -269,7 +269,7 @@ def _serving_word(script: StartScript, command: tuple[str, ...]) -> tuple[str, s
             "spark-tui starts vLLM on each node itself. Import the image's serving command, then: spark-tui up NAME "
             "--nodes CLUSTER",
         )
-    if not known.serves:
+    if word != script.default:
         raise UsageError(f"`{word}` starts {known.about}, and no server.", f"Write {script.default} after the image.")
     return word, " ".join((first[len(word) :], *rest)).strip()
 
@@ -281,7 +281,7 @@ def _written_out(spec: ContainerSpec, script: StartScript) -> tuple[ContainerSpe
     if not model:
         raise UsageError("The command names no model.", f"The image reads it from {script.model}: -e NAME=OWNER/NAME")
     try:
-        more = script.more(env)
+        more = tuple(shlex.split(env.get(script.extra, "")))
     except ValueError:
         raise UsageError(f"A quote in {script.extra} is not closed.", "Close it.") from None
     found = parse((*script.server, model))

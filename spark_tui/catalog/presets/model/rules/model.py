@@ -215,7 +215,11 @@ def recipe_environment_missing(launch: LaunchContext) -> Matches:
     wanted = known[0]["set"].items() if known else ()
     missing = {name: value for name, value in wanted if launch.env.get(name) != value}
     if described is not None and launch.named("nvfp4") and not set(described.programs) & set(launch.invocation.words):
-        missing |= described.unwanted(launch.env)
+        missing |= {
+            name: each.wanted
+            for name, each in described.variables.items()
+            if each.wanted is not None and each.wanted != (launch.env.get(name) or each.default)
+        }
     if missing:
         change = tuple((f"env.{name}", value) for name, value in missing.items())
         yield RuleMatch(", ".join(f"{name}={value}" for name, value in missing.items()), change)
