@@ -9,9 +9,10 @@ import sys
 from pathlib import Path
 from typing import Final
 
+import pytest
 from msgspec.structs import replace
 
-from spark_tui.base.errors import UsageError
+from spark_tui.base.errors import PresetError, UsageError
 from spark_tui.base.host.vitals import HostPaths
 from spark_tui.catalog.presets.model.dialects.docker_run import from_docker_run
 from spark_tui.catalog.presets.model.dialects.recipe_files import ConvertedRecipe
@@ -79,6 +80,26 @@ def test_the_serving_word_and_its_variables_become_the_servers_own_command(words
 def test_its_settings_can_be_changed_as_those_of_any_command() -> None:
     spec = launched(written("serve", SERVED), max_num_seqs="4", moe_backend="marlin", port="9000").spec
     assert all(part in " ".join(spec.command) for part in ("--max-num-seqs 4", "--moe-backend marlin", "--port 9000"))
+
+
+def test_an_option_among_the_further_ones_counts_in_place_of_its_variable() -> None:
+    more = {"VLLM_EXTRA_ARGS": "--max-num-seqs 2 --port 9001 --api-key sk-0123456789abcdef"}
+    preset = preset_of(from_docker_run(written("serve", {**SERVED, **more}), PATHS))
+    assert " ".join(plan(preset, overrides_from_pairs({}), PATHS).spec.command).endswith("--max-num-seqs 2 --port 9001")
+    assert dict(preset.defaults) == {
+        "port": 9001,
+        "gpu_memory_utilization": 0.9,
+        "max_num_seqs": 2,
+        "max_model_len": 131072,
+    }
+    assert preset.facts.wants_key
+
+
+@all_cases("port", ["9" * 6000, "-1", "x", "\N{ARABIC-INDIC DIGIT THREE}"])
+def test_a_port_that_is_none_is_refused_or_left_to_the_script_and_never_read_as_a_number(port: str) -> None:
+    with pytest.raises(PresetError, match="is not a port"):
+        launched(written("serve", {**SERVED, "PORT": port}))
+    assert dict(preset_of(from_docker_run(AEON.replace(" -e MAX", f" -e PORT={port} -e MAX"))).defaults)["port"] == 8000
 
 
 def test_what_became_of_the_variables_is_said() -> None:

@@ -278,7 +278,7 @@ def _command(preset: Preset, overrides: Overrides, model: str) -> Command:
             file=preset.file,
         )
     text = found.value("port")
-    if text is not None and not (text.isascii() and text.isdigit() and 0 < int(text) < 65536):
+    if text is not None and not (text.isascii() and text.isdigit() and len(text) < 9 and 0 < int(text) < 65536):
         raise PresetError(f"--port {text[:40]} is not a port.", "Correct it in the recipe.", file=preset.file)
     wanted = values["port"]
     # Where the address goes into a variable, the plan passes the wanted port on.

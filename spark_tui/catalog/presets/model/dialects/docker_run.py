@@ -281,13 +281,14 @@ def _written_out(spec: ContainerSpec, script: StartScript) -> tuple[ContainerSpe
     if not model:
         raise UsageError("The command names no model.", f"The image reads it from {script.model}: -e NAME=OWNER/NAME")
     try:
-        more = tuple(shlex.split(env.get(script.extra, "")))
+        more = parse(tuple(shlex.split(env.get(script.extra, ""))))
     except ValueError:
         raise UsageError(f"A quote in {script.extra} is not closed.", "Close it.") from None
     found = parse((*script.server, model))
     for key, value in script.arguments(env).items():
-        found = found.with_option(key, value)
-    found = found.with_words(more)
+        if not more.has(key):  # of two the last one counts
+            found = found.with_option(key, value)
+    found = found.with_words(more.argv)
     asked = speculation_of(found, {})
     step = script.step(asked.method, model) if asked is not None else None
     before = f"{step.program} {STORE_TARGET}/{step.file} && " if step is not None else ""
@@ -704,7 +705,7 @@ class _Import:
 
 
 def _digits(text: str) -> int:
-    return int(text) if text.isascii() and text.isdigit() else 0
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 9 else 0
 
 
 def _lies_in(path: str, folder: str) -> bool:
