@@ -261,6 +261,16 @@ def test_what_is_still_to_be_filled_in_is_refused(word: str) -> None:
     assert "to be filled in" in refused(f"docker run {VLLM} vllm serve org/m {word}")
 
 
+def test_json_whose_quotes_a_shell_took_has_them_again() -> None:
+    json = '{"method":"mtp","num_speculative_tokens":2,"model":"org/d"}'
+    for text in (f"bash -c \"vllm serve org/m --speculative-config '{json}'\"", f'vllm serve org/m -sc "{json}"'):
+        found = one(f"docker run --gpus all -p 8000:8000 {VLLM} {text}")
+        assert any("put back" in change for change in found.changes)
+        assert json in " ".join(launched(imported(f"docker run --gpus all -p 8000:8000 {VLLM} {text}")).command)
+    kept = """-e A='{a}' -e B='${C:-d}' -e D='x{e:f}' -e E='{"g":"h"}'"""
+    assert not any("put back" in change for change in one(f"docker run {kept} {VLLM} vllm serve org/m").changes)
+
+
 def test_words_of_a_model_in_angle_brackets_are_no_placeholder() -> None:
     assert one(f"docker run {VLLM} vllm serve org/m --x '<think>' --y '<|im_end|>'").problem is None
 

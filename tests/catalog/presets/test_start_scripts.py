@@ -35,7 +35,7 @@ MARLIN: Final = {
     "VLLM_NVFP4_GEMM_BACKEND": "marlin",
 }
 SERVED: Final = {"MODEL": NEXT, "PORT": "8888", "GPU_MEMORY_UTIL": "0.90", "MAX_NUM_SEQS": "128"}
-MTP: Final = r"--speculative-config '{\"method\":\"mtp\",\"num_speculative_tokens\":2}' --no-enable-chunked-prefill"
+MTP: Final = """--no-enable-chunked-prefill --speculative-config '{"method":"mtp","num_speculative_tokens":2}'"""
 AEON: Final = (
     "docker run --gpus all -p 8000:8000 -e MODEL_PATH=org/m-NVFP4 -e SERVED_MODEL_NAME=m -e DFLASH_DRAFTER=z-lab/m "
     "-e DFLASH_NUM_SPEC_TOKENS=15 -e MAX_NUM_SEQS=4 -e GPU_MEMORY_UTILIZATION=0.85 ghcr.io/aeon-7/vllm-dflash:latest"
@@ -110,8 +110,10 @@ def test_what_became_of_the_variables_is_said() -> None:
     assert "To run it: is left out" in changes
 
 
-def test_drafting_by_the_models_own_layers_brings_the_makers_correction() -> None:
-    found = launched(written("serve", {**MARLIN, **SERVED, "VLLM_EXTRA_ARGS": MTP}), max_num_seqs="4")
+@all_cases("options", [MTP, MTP.replace('"', r"\"")])
+def test_drafting_by_the_models_own_layers_brings_the_makers_correction(options: str) -> None:
+    """The page's words, put between the double quotes of the variable, lose their own."""
+    found = launched(written("serve", {**MARLIN, **SERVED, "VLLM_EXTRA_ARGS": options}), max_num_seqs="4")
     [script] = found.preset.facts.required_files
     assert (script.target, script.url.rpartition("/")[2]) == ("fix_mtp_nvfp4_exclusion.py",) * 2
     assert found.spec.command[:2] == ("bash", "-c")

@@ -30,7 +30,7 @@ from spark_tui.base.engine.image import (
     start_script,
     start_scripts,
 )
-from spark_tui.base.engine.invocation import OPTIONS, SETTABLE, key_of, parse, spellings
+from spark_tui.base.engine.invocation import OPTIONS, SETTABLE, compact_json, key_of, parse, spellings
 from spark_tui.base.engine.runtimes import (
     OLLAMA,
     RUNTIMES,
@@ -82,6 +82,8 @@ _VALUE: Final = r"[A-Za-z0-9_./:@+-]+"
 # What may stand after a value: the next option, the end of a script, or of the whole command.
 _END: Final = r"(?=\s*\\?\s*(?:-|['\";&|]|\Z))"
 _OWN_ID = re.compile(r"\$\(id -([ug])\)")
+_JSON_WITHOUT_QUOTES = re.compile(r"(?:(?<=')|\A)\{[A-Za-z_]\w*: ?[\w./+-]+(?:, ?[A-Za-z_]\w*: ?[\w./+-]+)*\}(?='|\Z)")
+"""What a shell leaves of JSON that stands in double quotes."""
 _CUT: Final = ("...", "\N{HORIZONTAL ELLIPSIS}")
 _LEFT_TO_FILL = re.compile(r"<[A-Za-z][A-Za-z0-9_ -]*>")
 _ONLY_TO_FILL = re.compile(r"(?:^|=)<(?!think>|s>|reasoning>)[A-Za-z][A-Za-z0-9_ -]*>$")
@@ -118,7 +120,10 @@ def from_docker_run(text: str, paths: HostPaths | None = None) -> ConvertedRecip
         raise
     if unfilled := next((word for word in words if _ONLY_TO_FILL.search(word)), ""):
         raise _to_be_filled(unfilled)
-    spec, left_out = read_argv(words)
+    whole = tuple(_JSON_WITHOUT_QUOTES.sub(_with_quotes, word) for word in words)
+    spec, left_out = read_argv(whole)
+    if whole != words:
+        left_out = (*left_out, "JSON stands in double quotes, where a shell takes its own: they are put back.")
     if spec.image in _CUT and spec.command:
         image, *after = spec.command
         if script := start_script(image):
@@ -128,6 +133,11 @@ def from_docker_run(text: str, paths: HostPaths | None = None) -> ConvertedRecip
             "Write them out, or import the page's whole command.",
         )
     return from_spec(spec, paths, left_out)
+
+
+def _with_quotes(found: re.Match[str]) -> str:
+    pairs = (pair.split(":", 1) for pair in found[0][1:-1].replace(" ", "").split(","))
+    return compact_json({key: int(text) if text.isdecimal() and len(text) < 9 else text for key, text in pairs})
 
 
 def _to_be_filled(left: str) -> UsageError:
