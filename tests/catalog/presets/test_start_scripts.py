@@ -139,7 +139,7 @@ def test_a_ray_node_is_refused_with_the_way_to_serve_on_several_machines(word: s
         (f"docker run \N{HORIZONTAL ELLIPSIS} {AVAROK}", "stands for options that are missing"),
         (f"docker run -e PORT=8888 {AVAROK} serve", "reads it from MODEL"),
         (written("serve", {**SERVED, "VLLM_EXTRA_ARGS": "--x 'y"}), "VLLM_EXTRA_ARGS is not closed"),
-        (f"docker run {AVAROK} status", "takes serve, ray-head, ray-worker, bash"),
+        (f"docker run {AVAROK} status", "takes is serve, ray-head, ray-worker, bash"),
     ],
 )
 def test_what_serves_nothing_is_refused_with_its_reason(text: str, says: str) -> None:

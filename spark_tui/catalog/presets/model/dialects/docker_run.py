@@ -190,11 +190,13 @@ def _server(spec: ContainerSpec) -> tuple[Runtime, tuple[str, ...]]:
             words = (OLLAMA.id, *given)
     if not _after_program(words, runtime):
         script = start_script(spec.image)
-        taken = ", ".join(script.words) if script is not None else ""
+        takes = (
+            "makes of such words is unknown" if script is None else f"takes is {', '.join(script.words) or 'no word'}"
+        )
         raise UsageError(
             f"The container gets the words {_shown(given)}, which start no {runtime.title} that spark-tui knows.",
-            f"Write the server's own command after the image: {' '.join(runtime.programs[0])} ... "
-            + (f"Its start script takes {taken}." if taken else "Its start script may know these words."),
+            f"Write the server's own command after the image: {' '.join(runtime.programs[0])} ... What the image's "
+            f"start script {takes}.",
         )
     return runtime, words
 
