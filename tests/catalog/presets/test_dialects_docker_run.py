@@ -262,7 +262,7 @@ def test_what_is_still_to_be_filled_in_is_refused(word: str) -> None:
 
 
 def test_json_whose_quotes_a_shell_took_has_them_again() -> None:
-    json = '{"method":"mtp","num_speculative_tokens":2,"model":"org/d"}'
+    json = '{"method":"mtp","num_speculative_tokens":2,"model":"org/4B","x":true,"y":0.5}'
     for text in (f"bash -c \"vllm serve org/m --speculative-config '{json}'\"", f'vllm serve org/m -sc "{json}"'):
         found = one(f"docker run --gpus all -p 8000:8000 {VLLM} {text}")
         assert any("put back" in change for change in found.changes)

@@ -30,7 +30,7 @@ from spark_tui.base.engine.image import (
     start_script,
     start_scripts,
 )
-from spark_tui.base.engine.invocation import OPTIONS, SETTABLE, compact_json, key_of, parse, spellings
+from spark_tui.base.engine.invocation import OPTIONS, SETTABLE, key_of, parse, spellings
 from spark_tui.base.engine.runtimes import (
     OLLAMA,
     RUNTIMES,
@@ -84,6 +84,8 @@ _END: Final = r"(?=\s*\\?\s*(?:-|['\";&|]|\Z))"
 _OWN_ID = re.compile(r"\$\(id -([ug])\)")
 _JSON_WITHOUT_QUOTES = re.compile(r"(?:(?<=')|\A)\{[A-Za-z_]\w*: ?[\w./+-]+(?:, ?[A-Za-z_]\w*: ?[\w./+-]+)*\}(?='|\Z)")
 """What a shell leaves of JSON that stands in double quotes."""
+_BARE_WORD = re.compile(r"[\w./+-]+")
+_JSON_VALUE = re.compile(r"-?\d+(?:\.\d+)?|true|false|null")
 _CUT: Final = ("...", "\N{HORIZONTAL ELLIPSIS}")
 _LEFT_TO_FILL = re.compile(r"<[A-Za-z][A-Za-z0-9_ -]*>")
 _ONLY_TO_FILL = re.compile(r"(?:^|=)<(?!think>|s>|reasoning>)[A-Za-z][A-Za-z0-9_ -]*>$")
@@ -136,8 +138,7 @@ def from_docker_run(text: str, paths: HostPaths | None = None) -> ConvertedRecip
 
 
 def _with_quotes(found: re.Match[str]) -> str:
-    pairs = (pair.split(":", 1) for pair in found[0][1:-1].replace(" ", "").split(","))
-    return compact_json({key: int(text) if text.isdecimal() and len(text) < 9 else text for key, text in pairs})
+    return _BARE_WORD.sub(lambda word: word[0] if _JSON_VALUE.fullmatch(word[0]) else f'"{word[0]}"', found[0])
 
 
 def _to_be_filled(left: str) -> UsageError:
@@ -190,9 +191,8 @@ def _server(spec: ContainerSpec) -> tuple[Runtime, tuple[str, ...]]:
             words = (OLLAMA.id, *given)
     if not _after_program(words, runtime):
         script = start_script(spec.image)
-        takes = (
-            "makes of such words is unknown" if script is None else f"takes is {', '.join(script.words) or 'no word'}"
-        )
+        known = ", ".join(script.words) if script is not None else ""
+        takes = f"takes is {known}" if known else "makes of such words is unknown"
         raise UsageError(
             f"The container gets the words {_shown(given)}, which start no {runtime.title} that spark-tui knows.",
             f"Write the server's own command after the image: {' '.join(runtime.programs[0])} ... What the image's "
