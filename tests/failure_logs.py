@@ -41,6 +41,7 @@ class Case:
     override: dict[str, str] = field(default_factory=dict)
     guess: bool = False
     remedy: str = ""
+    component: str | None = None
 
     @property
     def log(self) -> list[str]:

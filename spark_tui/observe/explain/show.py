@@ -15,6 +15,7 @@ from spark_tui.base.quantities import human_duration
 from spark_tui.base.text import clean_line
 from spark_tui.observe.explain.feature import EXPLANATIONS
 from spark_tui.observe.explain.model.causes.cause import CauseId
+from spark_tui.observe.explain.model.causes.table import label_of
 from spark_tui.observe.explain.model.explain import Explanation, explain_view
 from spark_tui.observe.explain.model.kernels import Fp4
 from spark_tui.observe.explain.model.sizing import GraphState, concurrency_of, equivalent_utilization, kv_summary
@@ -244,6 +245,7 @@ def explanation_page(explanation: Explanation) -> tuple[Section, ...]:
             [
                 Row(f"{cause.id}{' (likely, not proven by the log)' if cause.guess else ''}", "cause"),
                 Row(cause.summary, " "),
+                Row(label_of(cause.subject), "part"),
                 Row(cause.remedy, "fix"),
                 Row(set_options(cause.change), "setting"),
                 *(Row(clean_line(text), "|") for text in cause.evidence),
@@ -322,6 +324,7 @@ def explanation_object(explanation: Explanation) -> dict[str, Any]:
 def cause_object(cause: Finding) -> dict[str, Any]:
     return {
         "cause": str(cause.id),
+        "component": cause.subject or None,
         "summary": cause.summary,
         "guess": cause.guess,
         "lines": list(cause.evidence),

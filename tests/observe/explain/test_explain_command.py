@@ -66,7 +66,7 @@ def test_the_json_has_exactly_the_promised_shape() -> None:
 def test_a_failure_has_its_cause_its_lines_its_remedy_and_the_setting() -> None:
     told = explained(str(LOGS / "vllm-0.32-cpu-fatal-port-in-use.log"))
     assert told["outcome"] == "failed"
-    assert list(told["failure"]) == ["cause", "summary", "guess", "lines", "remedy", "override"]
+    assert list(told["failure"]) == ["cause", "component", "summary", "guess", "lines", "remedy", "override"]
     assert told["failure"]["cause"] == "port_in_use"
     assert told["failure"]["lines"]
     assert told["failure"]["override"] == {"port": "18812"}

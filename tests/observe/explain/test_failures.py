@@ -30,6 +30,7 @@ def test_a_failure_has_its_cause(case: Case) -> None:
     assert (cause.id, cause.guess, dict(cause.change)) == (case.cause, case.guess, case.override)
     assert [word for word in case.words if word not in cause.summary] == []
     assert case.remedy in cause.remedy
+    assert case.component in (None, cause.subject)
     assert cause.evidence
     overrides_from_pairs(dict(cause.change))  # it can be applied
     text = f"{cause.summary} {cause.remedy}".replace("...", "")

@@ -6,6 +6,7 @@ import re
 from collections import deque
 from collections.abc import Sequence
 from enum import IntEnum
+from itertools import takewhile
 from typing import Final
 
 from msgspec.structs import replace
@@ -307,6 +308,7 @@ class FailureReader:
                 ),
                 asked=tuple(sorted(self.asked.items())),
                 module=module_of(above, self._chosen.process),
+                frames=frames_of(above, self._chosen.process),
             )
         return self._complete
 
@@ -538,12 +540,20 @@ _STANDARD: Final = lazy_pattern(r"/lib/python3[.\d]*/(?!site-|dist-)|^<")
 """Files of Python's own library."""
 
 
-def module_of(lines: Sequence[str], process: str = "") -> str:
-    """The file of the innermost frame above the deciding line; empty where no traceback is near. Of several processes
-    that write at once, by the one's own frames."""
-    found = [text for text in reversed(lines[-60:]) if "File " in text]
+_FRAMES: Final = lazy_pattern(r"File \"|\.py:\d{1,6} in |\btorch\.ops\.|Traceback \(most recent")
+
+
+def frames_of(lines: Sequence[str], process: str = "") -> tuple[str, ...]:
+    """The frames of the traceback that ends above the deciding line, innermost first. Of several processes that write
+    at once, the one's own."""
+    found = [text[:MAX_SEARCHED] for text in reversed(lines) if _FRAMES.search(text, 0, MAX_SEARCHED)]
     own = [text for text in found if process and f"({process} pid=" in text[:200]]
-    frames = [match[1] for text in own or found if (match := FRAME.search(text))]
+    return tuple(takewhile(lambda text: "Traceback (most" not in text, own or found))
+
+
+def module_of(lines: Sequence[str], process: str = "") -> str:
+    """The file of the innermost frame above the deciding line; empty where no traceback is near."""
+    frames = [match[1] for text in frames_of(lines[-60:], process) if (match := FRAME.search(text))]
     return next((frame for frame in frames if not _STANDARD.search(frame)), frames[0] if frames else "")
 
 

@@ -228,6 +228,8 @@ class StartFailure(Struct, frozen=True):
     """The line by which it ended, where `line` is another one that says why."""
     module: str = ""
     """The file of the innermost frame above it: where it was raised."""
+    frames: tuple[str, ...] = ()
+    """The frames above it, innermost first, as they stand in the log."""
 
 
 class BootTimeline(Struct, frozen=True):

@@ -167,6 +167,8 @@ class FailureContext(Struct, frozen=True):
     taken_ports: frozenset[int] = frozenset()
     module: str = ""
     """The file that raised the exception, by the innermost frame above it."""
+    frames: tuple[str, ...] = ()
+    """The frames above it, innermost first."""
 
     @property
     def names(self) -> Names:

@@ -18,7 +18,17 @@ from spark_tui.base.secret import mask_secrets
 from spark_tui.base.text import clean_line, lazy_pattern, truncate
 from spark_tui.observe.explain.model.causes.cause import OF_VLLM, CauseId, FailureContext, fix
 from spark_tui.observe.explain.model.causes.memory import while_loading
-from spark_tui.observe.explain.model.causes.table import CauseRule, rules
+from spark_tui.observe.explain.model.causes.table import (
+    DEEP,
+    INTERPRETER,
+    PARSERS,
+    CauseRule,
+    advised,
+    component_of,
+    placed,
+    rules,
+    tried,
+)
 from spark_tui.observe.explain.model.line import shown
 from spark_tui.observe.explain.model.timeline import BootTimeline, PhaseId, StartFailure, StartOutcome
 from spark_tui.observe.explain.model.view import LogContext
@@ -121,6 +131,7 @@ def explain_failure(timeline: BootTimeline, around: LogContext | None = None) ->
         pool_gib=around.pool_gib,
         taken_ports=frozenset(around.taken_ports),
         module=failure.module if failure else "",
+        frames=failure.frames if failure else (),
     )
     kernel = around.kernel_lines
     cause = _cause(failure, context, shown(error), around.oom_killed or any(_VICTIM.search(line) for line in kernel))
@@ -177,7 +188,15 @@ def _told(known: tuple[CauseRule, re.Match[str]], context: FailureContext, lines
     told = _with_option(rule.told(words, context), words.string, context)
     of_vllm = context.engine in ("", "vllm")
     change = told.change if of_vllm else tuple(each for each in told.change if each[0] not in OF_VLLM)
-    return replace(told, id=_id(rule, context, words.string), evidence=lines, guess=not rule.sure, change=change)
+    told = _located(replace(told, id=_id(rule, context, words.string), change=change), rule, context)
+    return replace(told, evidence=lines, guess=not rule.sure)
+
+
+def _located(told: Finding, rule: CauseRule, context: FailureContext) -> Finding:
+    """With the component that failed, and the advice for it; without a change that is made already."""
+    told = replace(told, subject=component_of(told.id, context))
+    told = advised(told, context) if rule.by_component else told
+    return replace(told, change=() if tried(told.change, context) else told.change)
 
 
 _OPTION: Final = lazy_pattern(
@@ -254,140 +273,20 @@ def _by_exit_code(context: FailureContext, oom_killed: bool) -> Finding | None:
 
 _TURN: Final = lazy_pattern(r"(?:increase|raise|reduce|lower|decrease) `?(?:--|[a-z]+_)[a-z]|than max_lora_rank")
 """A limit that an option sets."""
-_DEEP: Final = lazy_pattern(
-    r"/(?:layers|attention|models|worker|spec_decode|lora|fused_moe|mamba|sample|kv_cache\w*|model_executor|modules)/|"
-    r"/(?:kv_cache_utils|gpu_model_runner|model_runner|memory_pool\w*|eagle\w*)\.py"
-)
-"""Where settings were accepted long ago: the engine's own code for the model cannot do what they ask."""
-_INTERPRETER: Final = lazy_pattern(
-    r"got an unexpected keyword argument|got multiple values for|missing \d{1,2} required|positional arguments? but|"
-    r"not supported between instances|unsupported operand type|is not (?:subscriptable|iterable|callable)|"
-    r"has no len\(\)|must be Tensor|argument must be a string|is not JSON serializable|non-iterable|unhashable type|"
-    r"values to unpack|invalid literal for|is an empty sequence|arg is an empty|changed size during|"
-    r"[Ee]vent loop is closed|re-initialize CUDA in forked|bootstrapping phase|[Cc]an(?:no|')t pickle|"
-    r"pop from (?:an )?empty"
-)
-"""Python's own words: a mistake in the code, of which no setting is the cause."""
-_TENSORS: Final = lazy_pattern(r"mat1 and mat2|scalar type|on the same device|invalid for input of size|size of tensor")
-_PARSERS: Final = lazy_pattern(r"/(?:tool_parsers?|reasoning|function_call)/|/reasoning_parser\.py")
+_DEEP: Final = lazy_pattern(DEEP)
+_INTERPRETER: Final = lazy_pattern(INTERPRETER)
+_PARSERS: Final = lazy_pattern(PARSERS)
 _SAID_BY_PARSERS: Final = (CauseId.UNKNOWN_ARCHITECTURE, CauseId.BAD_ARGUMENT, CauseId.UNSUPPORTED_MODEL_FEATURE)
 """`Unsupported model type: ...` means a parser's there."""
-_COMPUTING: Final = lazy_pattern(
-    r"/(?:triton|flashinfer|deep_gemm|deep_ep|tilelang|tvm|tvm_ffi|cutlass|sgl_kernel|cudnn)/|/_inductor/|/_dynamo/|"
-    r"/torchinductor_\w{1,40}/|/torch/_ops\.py"
-)
-_FILES: Final = lazy_pattern(r"/(?:transformers|transformers_utils|tokenizers|model_loader|safetensors)/")
-_SHAPE: Final = lazy_pattern(r"shape|size of tensor|dimension|scale|mismatch")
-_RAISED: Final = lazy_pattern(
-    r"(?:[\w.]{0,60}\.)?(ValueError|RuntimeError|NotImplementedError|TypeError|AssertionError): (.{3,300})"
-)
-
-
-def _by_module(failure: StartFailure, context: FailureContext) -> tuple[CauseId, str, str] | None:
-    """Id, summary and remedy by where it was raised, for a sentence that no rule knows."""
-    raised, module = _RAISED.match(failure.line), context.module
-    if not module or _INTERPRETER.search(failure.line):
-        return None
-    if failure.line.startswith("json.decoder.JSONDecodeError") and _FILES.search(module):
-        return (
-            CauseId.WEIGHTS_CORRUPT,
-            f"A file of {context.model} is damaged: {failure.line}",
-            "Check it with `spark-tui models verify NAME`.",
-        )
-    if failure.line.startswith("KeyError: ") and "/models/auto/" in module:
-        return (
-            CauseId.UNKNOWN_ARCHITECTURE,
-            f"Transformers of this image does not know the model's type ({failure.line[10:80]}).",
-            "Use {newer}, with a newer transformers.",
-        )
-    if failure.line == "NotImplementedError" and _DEEP.search(module):
-        return (
-            CauseId.UNSUPPORTED_MODEL_FEATURE,
-            "The engine has not implemented what this model needs with these settings.",
-            "Remove attention_backend, kv_cache_dtype and speculation if they are set, or use {newer}.",
-        )
-    if "/_inductor/" in module or "/_dynamo/" in module:
-        return (
-            CauseId.KERNEL_FAILURE,
-            f"torch.compile failed: {truncate(failure.line, 200)}",
-            "Clear the compile cache (~/.cache/vllm/torch_compile_cache in its volume; "
-            "env.VLLM_DISABLE_COMPILE_CACHE=1), or "
-            "start with {eager}.",
-        )
-    if _COMPUTING.search(module):
-        return (
-            CauseId.KERNEL_FAILURE,
-            f"A GPU kernel could not be built or run: {truncate(failure.line, 200)}",
-            "Start once with {eager}, or with another attention_backend or moe_backend; else use {other}.",
-        )
-    if raised is None:
-        return None
-    if _PARSERS.search(module):
-        return (
-            CauseId.BAD_PARSER,
-            f"The parser does not fit the model: {raised[2]}",
-            "Set tool_call_parser and reasoning_parser as on the model card, or use {newer}.",
-        )
-    if "/distributed/" in module and raised[1] == "RuntimeError" and not _TENSORS.search(raised[2]):
-        return (
-            CauseId.NCCL,
-            f"The ranks could not be joined: {raised[2]}",
-            "Set {ranks}=1 on one Spark. On several check addresses, NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME "
-            "on each node.",
-        )
-    if "/quantization/" in module:
-        return (
-            CauseId.QUANTIZATION_MISMATCH,
-            f"Quantization and checkpoint do not go together: {raised[2]}",
-            "Remove `quantization`: the engine reads it from the checkpoint. Else choose another checkpoint of the "
-            "model.",
-        )
-    if context.phase is PhaseId.WEIGHTS and _SHAPE.search(raised[2]):
-        return (
-            CauseId.QUANTIZATION_MISMATCH,
-            f"The checkpoint's tensors do not fit the engine's: {raised[2]}",
-            "Remove `quantization` if it is set, or use {newer}, or another checkpoint.",
-        )
-    if _DEEP.search(module) and context.phase is not PhaseId.SERVER:  # what serves, had been accepted
-        return (
-            CauseId.UNSUPPORTED_MODEL_FEATURE,
-            f"The engine does not support this model with these settings: {raised[2]}",
-            "Remove the named feature from the preset, or use {newer}.",
-        )
-    return None
-
-
-_REFUSED: Final = lazy_pattern(r"(?:ValueError|TypeError|AssertionError|NotImplementedError|KeyError): (.{3,300})")
-
-
-_BAD_JSON: Final = lazy_pattern(r"json\.decoder\.(JSONDecodeError: .{3,200})")
-_SETTINGS: Final = lazy_pattern(
-    r"<frozen runpy>|/vllm/(?:config|entrypoints|engine|platforms)/|"
-    r"/(?:server_args\w*|arg_utils|arg_groups\w*|llm_args|argparse|cuda_graph_config)\.py|/arg_groups/|/vllm/envs\.py|"
-    r"/tensorrt_llm/commands/|/pydantic"
-)
-
-
-def _by_settings(failure: StartFailure, context: FailureContext) -> tuple[CauseId, str, str] | None:
-    """An error that no rule knows is about the settings while they are read."""
-    if _PARSERS.search(context.module):
-        return None
-    reading = _SETTINGS.search(context.module) or (context.phase is PhaseId.CONFIG and not context.module)
-    refused = (_REFUSED.match(failure.line) or _BAD_JSON.match(failure.line)) if reading else None
-    if refused is None:
-        return None
-    summary = f"The engine rejected its settings: {refused[1]}"
-    return CauseId.BAD_ARGUMENT, summary, "Correct the named setting in the preset."
 
 
 def _placed(failure: StartFailure, context: FailureContext) -> Finding | None:
     """By when or where it was raised: a guess."""
-    found = _by_settings(failure, context) or _by_module(failure, context)
-    if found is None:
+    known = placed(failure.line, context)
+    if known is None:
         return None
-    id_, summary, remedy = found
-    told = _with_option(fix(summary, remedy.format(**context.names._asdict())), failure.line, context)
-    return replace(told, id=id_, evidence=_lines(failure), guess=True)
+    told = _located(replace(known[1], id=known[0].id), known[0], context)
+    return replace(_with_option(told, failure.line, context), evidence=_lines(failure), guess=True)
 
 
 def _unknown(failure: StartFailure | None, context: FailureContext) -> Finding:

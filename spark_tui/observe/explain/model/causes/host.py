@@ -11,9 +11,7 @@ from spark_tui.observe.explain.model.causes.cause import (
     FailureContext,
     first_group,
     fix,
-    setting,
 )
-from spark_tui.observe.explain.model.sizing import version_of
 
 _EAGER: Final = (("enforce_eager", "true"),)
 _SIGNALS: Final = {
@@ -27,10 +25,6 @@ _SIGNALS: Final = {
 _COMPILER: Final = lazy_pattern(
     r"(?:\S{1,200}: )?(?:fatal )?error: .{1,160}|nvcc fatal .{1,120}|Could not find nvcc.{0,100}|"
     r"ptxas .{0,60}error.{1,160}"
-)
-_TRT_MOE: Final = (
-    "Set moe_config.backend to CUTLASS in the options file (extra_llm_api_options): TRTLLM kernels do not run on GB10. "
-    "If it is set already, use a newer image."
 )
 # Packages by the name under which Python imports them.
 _PACKAGES: Final = {"cv2": "opencv-python-headless", "PIL": "pillow", "sklearn": "scikit-learn", "yaml": "pyyaml"}
@@ -72,40 +66,6 @@ def incompatible(match: re.Match[str], context: FailureContext) -> Finding:
     )
 
 
-def fp4_kernel(_match: re.Match[str], context: FailureContext) -> Finding:
-    """CUTLASS for sm_120 does not run on GB10."""
-    if context.engine == "trtllm":
-        return fix("TensorRT-LLM's FP4 kernel does not run on this GPU (GB10 is sm_121).", _TRT_MOE)
-    version = version_of(context.facts)
-    summary = "The CUTLASS kernel for FP4 does not run on this GPU (GB10 is sm_121)."
-    if version is not None and version >= (0, 22):
-        remedy = f"{context.names.gb10} Until then linear_backend=marlin works, slower."
-        return setting(summary, remedy, "linear_backend", "marlin")
-    return fix(summary, context.names.gb10)
-
-
-def no_code(_match: re.Match[str], context: FailureContext) -> Finding:
-    """The image's kernels, or its compiler, do not know the GPU."""
-    summary = "The image has no code for this GPU (GB10 is sm_121)."
-    text = f"{_match.string}\n{context.text}"
-    if "ptxas" in text.lower() or "is not defined for option" in text:
-        remedy = (
-            f"Set env.TRITON_PTXAS_PATH to the CUDA toolkit's ptxas: Triton's own is too old. Or: {context.names.gb10}"
-        )
-        if "not supported on .target" not in text:
-            return fix(summary, remedy)
-    if "not supported on .target" in context.text:
-        return fix(
-            f"{summary} A kernel needs features that GB10 does not have.",
-            f"Choose another moe_backend. Or: {context.names.gb10}",
-        )
-    if deep := re.search(r"(?i:deep_?gemm)", text):
-        return fix(f"{summary} {deep[0]} needs another GPU.", f"Set env.VLLM_USE_DEEP_GEMM=0. Or: {context.names.gb10}")
-    if re.search(r"(?i:attention|attn|mla\b)", text):
-        return fix(summary, f"Choose another attention_backend. Or: {context.names.gb10}")
-    return fix(summary, context.names.gb10)
-
-
 def compiling(match: re.Match[str], context: FailureContext) -> Finding:
     """A compiler's own error says more than what called it."""
     own = _COMPILER.search(context.text)
@@ -133,14 +93,6 @@ def process_died(match: re.Match[str], context: FailureContext) -> Finding:
         f"Worker process {name} ended: {ended}.",
         "Check the kernel log (`journalctl -k`) for the out-of-memory killer. If it happens again, set "
         f"{context.names.eager} or use {context.names.other}.",
-    )
-
-
-def too_new_for_driver(match: re.Match[str], _context: FailureContext) -> Finding:
-    found = first_group(match)
-    return fix(
-        f"The NVIDIA driver is too old for this image's CUDA{f' (found {found})' if found else ''}.",
-        "Update the NVIDIA driver (DGX OS includes it), or use an image for an older CUDA.",
     )
 
 

@@ -64,15 +64,6 @@ def free_memory(match: re.Match[str], _context: FailureContext) -> Finding:
     return setting(summary, remedy, "gpu_memory_utilization", fits)
 
 
-def memory_changed(match: re.Match[str], _context: FailureContext) -> Finding:
-    """Another process freed memory while vLLM measured its own use."""
-    return fix(
-        f"Free memory changed while vLLM measured it (from {match[1] or '?'} to {match[2] or '?'} GiB).",
-        "Start again when no other engine is starting or stopping. A stopped engine may take a minute or more to "
-        "release its memory. Free the page cache before (key D).",
-    )
-
-
 def no_kv_room(_match: re.Match[str], context: FailureContext) -> Finding:
     """Weights and working memory already fill the engine's share."""
     asked, room = asked_utilization(context), context.facts.kv_gib

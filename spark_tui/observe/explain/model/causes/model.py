@@ -6,9 +6,7 @@ import re
 from typing import Final
 
 from spark_tui.base.finding import Finding
-from spark_tui.base.text import truncate
 from spark_tui.observe.explain.model.causes.cause import (
-    MAX_QUOTED,
     FailureContext,
     first_group,
     fix,
@@ -30,16 +28,6 @@ def missing_shards(match: re.Match[str], context: FailureContext) -> Finding:
     )
 
 
-def tensors_missing(match: re.Match[str], context: FailureContext) -> Finding:
-    return fix(
-        f"Weights missing from the checkpoint: {truncate(first_group(match), MAX_QUOTED)}.",
-        f"Use the mmproj file of this very model, or {context.names.newer}."
-        if re.search(r"clip|mmproj", match.string)
-        else f"The download may be incomplete, or the checkpoint made for another {context.names.engine} (use "
-        f"{context.names.newer}). {_DOWNLOAD}",
-    )
-
-
 def unknown_quantization(match: re.Match[str], context: FailureContext) -> Finding:
     """A method that this vLLM does not have; the line lists those that it has."""
     name, known = first_group(match), (match[2] or "") if match[1] else ""
@@ -52,38 +40,6 @@ def unknown_quantization(match: re.Match[str], context: FailureContext) -> Findi
     if near and near != name:
         return setting(summary, f"Did you mean quantization={near}? {remedy}", "quantization", near)
     return fix(summary, remedy)
-
-
-def quantization_mismatch(match: re.Match[str], _context: FailureContext) -> Finding:
-    return setting(
-        f"The checkpoint is quantized with {match[1]}, but the preset sets {match[2]}.",
-        f"Set quantization={match[1]}, or remove the option.",
-        "quantization",
-        match[1],
-    )
-
-
-def shapes_differ(_match: re.Match[str], context: FailureContext) -> Finding:
-    """Of a checkpoint, or of the drafter beside it."""
-    if "/spec_decode/" in context.text or "/speculative/" in context.text:
-        return fix(
-            "The drafter's tensors do not fit the engine's (names or shapes).",
-            "Use the drafter made for this very model, in a format that this engine reads, or "
-            f"{context.names.newer}. The model starts without speculative_config.",
-            (("without", "speculative_config"),),
-        )
-    return wrong_quant(_match, context)
-
-
-def wrong_quant(_match: re.Match[str], context: FailureContext) -> Finding:
-    summary = "The checkpoint's tensors do not match this quantization (names or shapes)."
-    if context.engine in ("llama-cpp", "ollama"):
-        return fix(summary, f"Use {context.names.newer}, or a GGUF file converted for it.")
-    return fix(
-        summary,
-        "Remove `quantization` for compressed-tensors checkpoints, or use `modelopt` for ModelOpt ones (nvidia/...). "
-        f"Or use {context.names.newer}, or another checkpoint.",
-    )
 
 
 def unknown_architecture(match: re.Match[str], context: FailureContext) -> Finding:

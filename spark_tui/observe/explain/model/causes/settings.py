@@ -216,35 +216,6 @@ def ready_timeout(match: re.Match[str], context: FailureContext) -> Finding:
     return setting(summary, f"{why}, and wait longer: {name}={longer}.", f"env.{name}", longer)
 
 
-def moe_backend(match: re.Match[str], _context: FailureContext) -> Finding:
-    """A pinned MoE backend cannot run this model here."""
-    name, why = match[1], match[2] or ""
-    device = "current device" in why
-    return setting(
-        f"The MoE backend {name} cannot run this model{' on this GPU' if device else ''}"
-        f"{f': {truncate(why.strip(), 160)}' if why else '.'}",
-        "Remove moe_backend (auto: the engine chooses), or set another. For FP4 marlin nearly always runs.",
-        "moe_backend",
-        "auto",
-    )
-
-
-def backend_not_valid(match: re.Match[str], _context: FailureContext) -> Finding:
-    """A pinned attention backend cannot do what the other settings want."""
-    backend, why = match[1].rpartition(".")[2], match[2]
-    if "kv_cache_dtype" in why:
-        return setting(
-            f"The attention backend {backend} does not support this kv_cache_dtype.",
-            "Set kv_cache_dtype=auto, or choose another attention_backend.",
-            "kv_cache_dtype",
-            "auto",
-        )
-    return fix(
-        f"The attention backend {backend} does not support this model: {truncate(why.strip('[]'), 160)}",
-        "Remove `attention_backend`: the engine chooses one.",
-    )
-
-
 def refused_value(match: re.Match[str], _context: FailureContext) -> Finding:
     return fix(
         f"The server rejected the value of {match[2] or match[4]}{f': {match[1]}' if match[1] else ''}.",
