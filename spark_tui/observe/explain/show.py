@@ -12,14 +12,14 @@ from spark_tui.base.context import Context
 from spark_tui.base.finding import Change, Finding, Severity, pairs_text, set_options
 from spark_tui.base.page import TONES, Row, Section, Tone
 from spark_tui.base.quantities import human_duration
-from spark_tui.base.text import clean_line
+from spark_tui.base.text import clean_line, truncate
 from spark_tui.observe.explain.feature import EXPLANATIONS
 from spark_tui.observe.explain.model.causes.cause import CauseId
 from spark_tui.observe.explain.model.causes.table import label_of
 from spark_tui.observe.explain.model.explain import Explanation, explain_view
 from spark_tui.observe.explain.model.kernels import Fp4
 from spark_tui.observe.explain.model.sizing import GraphState, concurrency_of, equivalent_utilization, kv_summary
-from spark_tui.observe.explain.model.timeline import Phase, PhaseState, StartOutcome, Topic
+from spark_tui.observe.explain.model.timeline import LABELS, EarlierStart, Phase, PhaseState, StartOutcome, Topic
 from spark_tui.observe.explain.model.view import EngineView
 
 LEVELS: Final = {Severity.ERROR: "critical", Severity.WARNING: "warning", Severity.INFO: "info"}
@@ -239,7 +239,8 @@ def explanation_page(explanation: Explanation) -> tuple[Section, ...]:
     elif explanation.outcome is StartOutcome.STARTING and current is not None:
         outcome += f": {current.label}{f', {current.detail}' if current.detail else ''}"
     engine = " ".join(filter(None, (explanation.engine or "not recognised", facts.version)))
-    sections = [[Row(engine, "engine"), Row(facts.model, "model"), Row(outcome, "outcome")]]
+    earlier = [Row(_earlier(each), "earlier") for each in explanation.timeline.earlier]
+    sections = [[Row(engine, "engine"), Row(facts.model, "model"), Row(outcome, "outcome"), *earlier]]
     if cause is not None:
         sections.append(
             [
@@ -267,6 +268,11 @@ def explanation_page(explanation: Explanation) -> tuple[Section, ...]:
     return tuple(Section(rows=rows) for rows in shown if rows)
 
 
+def _earlier(start: EarlierStart) -> str:
+    where = f" in {LABELS[start.phase][0]}" if start.phase is not None else ""
+    return f"{OUTCOMES[start.outcome] or 'unknown'}{where}{': ' if start.line else ''}{truncate(start.line, 160)}"
+
+
 def _progress(phase: Phase) -> str:
     took = "" if phase.seconds is None else human_duration(phase.seconds)
     state = "" if phase.state is PhaseState.DONE else phase.state.value
@@ -292,6 +298,10 @@ def explanation_object(explanation: Explanation) -> dict[str, Any]:
         "version": facts.version or None,
         "model": facts.model or None,
         "outcome": OUTCOMES[explanation.outcome],
+        "earlier": [
+            {"outcome": OUTCOMES[each.outcome], "phase": each.phase, "line": each.line or None}
+            for each in explanation.timeline.earlier
+        ],
         "phases": [
             {"id": phase.id.value, "seconds": phase.seconds, "state": phase.state.value}
             for phase in explanation.timeline.phases

@@ -304,6 +304,48 @@ def test_a_second_banner_in_the_same_log_is_a_new_start() -> None:
     assert again.failure.line == "OSError: [Errno 98] Address already in use"
 
 
+FAILED = (
+    "(EngineCore pid=90) Loading safetensors checkpoint shards:  33% Completed | 3/9 [01:03<02:06, 21.00s/it]",
+    "(APIServer pid=51) RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s): {}",
+)
+AGAIN = "(EngineCore pid=64) INFO 10-11 09:28:51 [kv_cache_utils.py:1337] GPU KV cache size: 196,608 tokens"
+UP = "(APIServer pid=51) INFO 10-11 09:29:13 [api_server.py:602] Starting vLLM server on http://0.0.0.0:8000"
+SERVED = '(APIServer pid=51) INFO:     127.0.0.1:33020 - "GET /v1/models HTTP/1.1" 200 OK'
+
+
+def test_another_engine_core_after_a_failure_is_another_start() -> None:
+    told = feed(LogTracker(), *FAILED, AGAIN, UP, SERVED)
+    assert (told.outcome, told.failure, len(told.earlier)) == (StartOutcome.READY, None, 1)
+    tracker = LogTracker()
+    feed(tracker, *FAILED, FAILED[0])
+    assert (tracker.text_ended(), tracker.timeline().earlier) == (True, ()), "the same engine core, printed once more"
+
+
+def test_a_served_request_after_a_failed_start_is_of_another_start() -> None:
+    told = feed(LogTracker(), *FAILED, SERVED)
+    assert (told.outcome, len(told.earlier)) == (StartOutcome.READY, 1)
+
+
+def test_earlier_starts_keep_the_line_that_decided() -> None:
+    failed = [
+        "(EngineCore pid=90) ERROR 10-11 09:20:00 [core.py:1330] EngineCore failed to start.",
+        "(EngineCore pid=90) ERROR 10-11 09:20:00 [core.py:1330] torch.OutOfMemoryError: CUDA out of memory.",
+    ]
+    told = feed(LogTracker(), *failed, *failed, AGAIN, UP, SERVED)
+    assert [(each.outcome, each.line) for each in told.earlier] == [
+        (StartOutcome.FAILED, "torch.OutOfMemoryError: CUDA out of memory.")
+    ]
+
+
+def test_a_served_request_proves_ready_at_the_last_time_before_it() -> None:
+    banner = "(APIServer pid=51) INFO 10-11 09:25:13 [utils.py:299]  ▄▄ ▄█ █     █     █ ▀▄▀ █  version 0.26.0"
+    late = "(APIServer pid=51) INFO 10-11 09:59:13 [loggers.py:271] Engine 000: Avg prompt throughput: 5.5 tokens/s"
+    told = feed(LogTracker(), banner, AGAIN, UP, SERVED, late)
+    assert (told.outcome, told.seconds) == (StartOutcome.READY, 240.0)
+    refused = SERVED.replace("200 OK", "503 Service Unavailable")
+    assert feed(LogTracker(), banner, AGAIN, UP, refused).outcome is StartOutcome.STARTING
+
+
 def test_several_api_servers_print_one_banner_each_of_one_start() -> None:
     tracker = LogTracker()
     feed(tracker, line("21:00:00", "vLLM API server version 0.16.0", "ApiServer_0"))

@@ -27,8 +27,8 @@ from tests.pty_app import spark_tui
 
 GB10 = LOGS / "gb10-vllm-0.20.2-qwen3.6-35b-a3b-mtp.log"
 KEYS = [
-    "engine", "version", "model", "outcome", "phases", "kernels", "kv_cache", "cuda_graph", "speculation", "failure",
-    "findings",
+    "engine", "version", "model", "outcome", "earlier", "phases", "kernels", "kv_cache", "cuda_graph", "speculation",
+    "failure", "findings",
 ]  # fmt: skip
 
 

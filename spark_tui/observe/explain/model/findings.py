@@ -226,10 +226,25 @@ def waits(seen: Observation) -> Iterator[Finding]:
             yield _finding(finding, Severity.INFO, f"The log ends where {who}.", remedy, proof=(each,))
 
 
-def no_driver(seen: Observation) -> Iterator[Finding]:
-    for line in seen.facts.proof(Topic.NO_DRIVER)[:1]:
-        remedy = "Check that `nvidia-smi` works on the host, and that the preset requests GPUs (`--gpus all`)."
-        yield _finding(FindingId.NO_DRIVER, Severity.WARNING, "No GPU visible in the container.", remedy, proof=(line,))
+_TOLD: Final = {
+    Topic.NO_DRIVER: (
+        FindingId.NO_DRIVER,
+        "No GPU visible in the container.",
+        "Check that `nvidia-smi` works on the host, and that the preset requests GPUs (`--gpus all`).",
+    ),
+    Topic.BACKEND_REFUSED: (
+        FindingId.BACKEND_REFUSED,
+        "The requested kernel does not exist for some layers; vLLM chose another.",
+        "Set the backend to auto, or use an image that has it.",
+    ),
+}
+
+
+def told(seen: Observation) -> Iterator[Finding]:
+    """What a line says by itself."""
+    for topic, (finding, summary, remedy) in _TOLD.items():
+        for line in seen.facts.proof(topic)[:1]:
+            yield _finding(finding, Severity.WARNING, summary, remedy, proof=(line,))
 
 
 def runner_failed(seen: Observation) -> Iterator[Finding]:
@@ -427,13 +442,6 @@ def fp4_path(seen: Observation) -> Iterator[Finding]:
         )
 
 
-def refused_backends(seen: Observation) -> Iterator[Finding]:
-    for line in seen.facts.proof(Topic.BACKEND_REFUSED)[:1]:
-        summary = "The requested kernel does not exist for some layers; vLLM chose another."
-        remedy = "Set the backend to auto, or use an image that has it."
-        yield _finding(FindingId.BACKEND_REFUSED, Severity.WARNING, summary, remedy, proof=(line,))
-
-
 def graph_estimate(seen: Observation) -> Iterator[Finding]:
     """CUDA-graph memory misjudged so far that the KV cache has the wrong size."""
     graphs = graph_memory(seen.facts, seen.context.pool_gib)
@@ -537,10 +545,9 @@ RULES: Final[tuple[Callable[[Observation], Iterable[Finding]], ...]] = (
     waits,
     runner_failed,
     truncated,
-    no_driver,
+    told,
     graph_estimate,
     fp4_path,
-    refused_backends,
     capture_sizes,
     acceptance,
     preemptions,

@@ -232,6 +232,14 @@ class StartFailure(Struct, frozen=True):
     """The frames above it, innermost first, as they stand in the log."""
 
 
+class EarlierStart(Struct, frozen=True):
+    """A start before the last one of the same log: how it ended, the phase that failed, and the line that decided."""
+
+    outcome: StartOutcome
+    phase: PhaseId | None = None
+    line: str = ""
+
+
 class BootTimeline(Struct, frozen=True):
     """A start by its log. `ready` stays true once the server said so, whatever came later: see `outcome`.
 
@@ -248,6 +256,8 @@ class BootTimeline(Struct, frozen=True):
     """From the container's start to the server being ready."""
     stop: str = ""
     """The line that says that it was asked to stop."""
+    earlier: tuple[EarlierStart, ...] = ()
+    """Earlier starts in the same log, the latest few, in its order."""
 
     def phase(self, phase_id: str) -> Phase:
         return next(phase for phase in self.phases if phase.id == phase_id)

@@ -34,11 +34,13 @@ from spark_tui.observe.explain.model.starts import FROM_CACHE, DownloadReadings
 from spark_tui.observe.explain.model.timeline import (
     EMPTY_TIMELINE,
     BootTimeline,
+    EarlierStart,
     EngineFacts,
     LogEvidence,
     PhaseId,
     PhaseRecorder,
     PhaseState,
+    StartFailure,
     StartOutcome,
     Topic,
 )
@@ -55,6 +57,7 @@ TABLES: Final[dict[str, r.Table]] = {
 UNKNOWN: Final = r.joined(r.COMMON, r.PYTHON_ENGINE, VLLM, SGLANG, TRTLLM, LLAMA_CPP, OLLAMA)
 """For a log of an unknown runtime, until a line that an engine prints once per start names it."""
 MAX_NEWS: Final = 200
+MAX_EARLIER: Final = 5
 MAX_SILENCE_SECONDS: Final = 600.0
 """A container that writes nothing for longer has lost the head of its log."""
 _BEFORE_WEIGHTS: Final = (PhaseId.CONTAINER, PhaseId.CONFIG, PhaseId.ENGINE_INIT)
@@ -71,6 +74,7 @@ _EXCEPTION_WORDS: Final = (*EXCEPTION_ENDS, *(f"{end}:" for end in EXCEPTION_END
 _BESIDE_FAILURE: Final = (r.Broken.TRACEBACK, r.Broken.FRAME, r.Broken.DETAIL, r.Broken.WORKER_FAILED)
 """Lines that help to read a failure, and are none themselves."""
 _ANSWERED: Final = lazy_pattern(r'HTTP/1\.[01]" (?:200|400|422)\b')
+_CORE: Final = re.compile(r"(\(EngineCore\w{0,20} pid=)(\d+)\)")
 _MAX_WORD: Final = 200
 _USAGE: Final = re.compile(r"([\w.\-]{1,40})(?: [\w.\-]{1,40}){0,2}: error: ")
 _ENGINES: Final = (
@@ -105,6 +109,7 @@ class LogTracker:
         self._rules = TABLES.get(runtime, UNKNOWN)
         self._clock = LogClock()
         self._line_number = -1
+        self._earlier: deque[EarlierStart] = deque(maxlen=MAX_EARLIER)
         self._begin()
         self._timeline = EMPTY_TIMELINE
 
@@ -145,6 +150,8 @@ class LogTracker:
             return
         if "\x1b" in text:
             text = strip_sequences(text)
+        if (self.failures.hopeless or self.phases.over) and not self._ready and self._starts_again(text):
+            self._begin_again(parse_line(text))
         self._keep(text if len(text) < MAX_KEPT else text[:MAX_KEPT])
         if self.failures.room:
             self.failures.below(text)
@@ -159,7 +166,7 @@ class LogTracker:
         if word in self._rules or word.endswith(_EXCEPTION_WORDS) or word.isdigit():
             if word != "File" or ", in <module>" in text:  # of a traceback's frames only the outermost counts
                 self._read(stamp, text)
-        elif not self._seen_banner and not self._ready and 'HTTP/1.1" ' in text:
+        elif not self._ready and 'HTTP/1.1" ' in text:
             self._read(stamp, text)
         elif level is not None:
             if level != "D" and not self._ready and word not in _DULL:
@@ -216,6 +223,8 @@ class LogTracker:
                 ('"POST /v1' in message or record.process.startswith("APIServer")) and _ANSWERED.search(message)
             ):
                 self._answers()
+                if self._seen_banner and record.process.startswith("APIServer"):
+                    self._ready_now()
             return
         if (self._childless or not self._ready) and record.source.startswith(_AT_WORK) and _PARTS.match(message):
             self._answers()
@@ -363,13 +372,28 @@ class LogTracker:
     def _new_start(self, record: LogRecord) -> None:
         """A banner. Not the first one: the container was started again. Several API servers print one each."""
         if self._seen_banner and not record.process.startswith("ApiServer_"):
-            now = self.phases.now
             self._started_at = None
-            self._begin()
-            self._known.record, self._begun = record, True
-            self.phases.tick(now)
-            self.phases.enter(PhaseId.CONTAINER)
+            self._begin_again(record)
         self._seen_banner = True
+
+    def _begin_again(self, record: LogRecord) -> None:
+        """What follows is another start: the last one of a log counts."""
+        told, now = self.timeline(), self.phases.now
+        failed = told.failure or StartFailure("")
+        self._earlier.append(EarlierStart(told.outcome, failed.phase, failed.line))
+        self._begin()
+        self._known.record, self._begun = record, True
+        self.phases.tick(now)
+        self.phases.enter(PhaseId.CONTAINER)
+
+    def _starts_again(self, text: str) -> bool:
+        """Whether a line shows life after a start that failed: an engine core of the same name is another process, or
+        the server answers."""
+        core = _CORE.match(text)
+        if core is None:
+            return text.startswith("(APIServer pid=") and _ANSWERED.search(text) is not None
+        own = f"{core[1]}{core[2]})"
+        return any(core[1] in each and own not in each for each in self.failures.recent)
 
     def _ready_now(self) -> None:
         if not self._ready and not self.phases.over:
@@ -528,6 +552,7 @@ class LogTracker:
                 news=self._latest_news(),
                 seconds=self.phases.since_start(PhaseId.READY) if self._ready else None,
                 stop=self._stop_line,
+                earlier=tuple(self._earlier),
             )
         return self._timeline
 

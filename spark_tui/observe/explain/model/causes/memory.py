@@ -90,15 +90,6 @@ def kv_too_small(match: re.Match[str], context: FailureContext) -> Finding:
     return setting(summary, f"Set max_model_len={fits}, which fits, or raise {key}.", "max_model_len", fits)
 
 
-def kv_tokens(match: re.Match[str], _context: FailureContext) -> Finding:
-    return setting(
-        f"A context of {int(match[1]):,} tokens does not fit the KV cache of {int(match[2]):,}.",
-        f"Set max_model_len={match[2]}, or raise gpu_memory_utilization.",
-        "max_model_len",
-        match[2],
-    )
-
-
 def mamba_blocks(match: re.Match[str], _context: FailureContext) -> Finding:
     """Each sequence of a Mamba hybrid takes one block."""
     asked, blocks = int(match[1]), int(match[2])

@@ -40,17 +40,3 @@ def unknown_quantization(match: re.Match[str], context: FailureContext) -> Findi
     if near and near != name:
         return setting(summary, f"Did you mean quantization={near}? {remedy}", "quantization", near)
     return fix(summary, remedy)
-
-
-def unknown_architecture(match: re.Match[str], context: FailureContext) -> Finding:
-    if "TRT-LLM" in match.string:
-        return fix(
-            f"TensorRT-LLM's tensorrt backend does not support the architecture {first_group(match)}.",
-            "Use its PyTorch backend (`--backend pytorch`, the default), which has new models. Else use a newer image.",
-        )
-    own = "" if context.engine in ("llama-cpp", "ollama", "trtllm") else " Or update transformers in it."
-    name = first_group(match).strip("'") or context.facts.architecture or "of this model"
-    return fix(
-        f"This image{context.version} does not support the architecture {name}.",
-        f"Use {context.names.newer}.{own}",
-    )

@@ -16,7 +16,6 @@ from spark_tui.observe.explain.model.causes.cause import (
     nearest,
     setting,
 )
-from spark_tui.observe.explain.model.sizing import version_of
 
 _DEFAULT_PORT: Final = 8000
 _LAST_PORT: Final = 65535
@@ -199,25 +198,3 @@ def uneven_heads(match: re.Match[str], context: FailureContext) -> Finding:
     fits = max((n for n in range(1, min(ranks, 64)) if heads % n == 0), default=1)
     summary = f"The model's {heads} attention heads cannot be divided among {ranks} GPUs."
     return setting(summary, f"Set {context.names.ranks}={fits}{context.names.size}.", "tensor_parallel", fits)
-
-
-def ready_timeout(match: re.Match[str], context: FailureContext) -> Finding:
-    """The engine core took longer to start than the API server waits."""
-    waited, version = int(match[1] or 0), version_of(context.facts)
-    summary = f"The engine was not ready after {waited:,} s." if waited else "The engine was not ready in time."
-    why = "A full page cache slows down loading: free it first (key D)"
-    if context.engine == "ollama":
-        return fix(summary, f"{why}, and wait longer: OLLAMA_LOAD_TIMEOUT=15m in the service's environment.")
-    if not waited and version is None:
-        return fix(summary, f"{why}, and wait longer: env.VLLM_ENGINE_READY_TIMEOUT_S=1800 (since 0.17).")
-    if not waited or (version is not None and version < (0, 17)):
-        return fix(summary, f"{why}, or set load_format=fastsafetensors.")
-    name, longer = "VLLM_ENGINE_READY_TIMEOUT_S", waited * 3
-    return setting(summary, f"{why}, and wait longer: {name}={longer}.", f"env.{name}", longer)
-
-
-def refused_value(match: re.Match[str], _context: FailureContext) -> Finding:
-    return fix(
-        f"The server rejected the value of {match[2] or match[4]}{f': {match[1]}' if match[1] else ''}.",
-        f"Correct {(match[2] or match[4]).replace('-', '_')} in the preset, or in the settings of one launch.",
-    )

@@ -73,6 +73,7 @@ def filled(rule: CauseRule, match: re.Match[str], context: FailureContext, **mor
     fields = {
         "any": first_group(match).strip("\"' "),
         "match": truncate(match[0], 120),
+        "architecture": first_group(match).strip("'") or context.facts.architecture or "of this model",
         "name": context.model if _REPO.fullmatch(context.model) else "NAME",
         "model": context.model,
         "version": context.version,
