@@ -86,6 +86,7 @@ def _verdicts(explanation: Explanation) -> Iterator[Row]:
         yield Row(text, "graphs", _GRAPH_TONES.get(graphs.state, Tone.PLAIN), line)
     elif mode:
         yield Row(mode, "graphs")
+    yield from (Row(kept.text, "mode", Tone.QUIET, kept.line) for kept in facts.proof(Topic.GRAPH_MODE)[:1])
     schedule = []
     if facts.chunked_prefill is not None:
         tokens = f" of {facts.max_num_batched_tokens:,} tokens" if facts.max_num_batched_tokens else ""
@@ -96,6 +97,16 @@ def _verdicts(explanation: Explanation) -> Iterator[Row]:
         yield Row(", ".join(schedule), "schedule", Tone.QUIET)
     if share := equivalent_utilization(facts):
         yield Row(share.text, "share", Tone.QUIET, _line(explanation, Topic.UTILIZATION))
+    for topic, text in _HARMLESS.items():
+        yield from (Row(text, "harmless", Tone.QUIET, kept.line) for kept in facts.proof(topic)[:1])
+
+
+_HARMLESS: Final = {
+    Topic.TILES: "tiles that need more shared memory than GB10 has are skipped; the kernel uses smaller ones",
+    Topic.TACTICS: "the autotuner skips tactics that this GPU cannot run, and chooses among the others",
+    Topic.BLOCKS: "a few KV blocks while memory is measured; the cache gets its size later",
+}
+"""Lines of a healthy start that look like trouble: what they mean."""
 
 
 def _speculation(explanation: Explanation) -> Iterator[Row]:
@@ -261,11 +272,16 @@ def explanation_page(explanation: Explanation) -> tuple[Section, ...]:
     sections.append([_numbered(row) for row in verdict_rows(explanation)])
     if fp4.verdict is Fp4.WEIGHT_ONLY_INTENDED:
         sections.append([Row(fp4.cost, "-"), Row(fp4.advice, "-")])
+    elif fp4.verdict is Fp4.NATIVE:
+        sections.append([Row(_CHOSEN, "-")])
     for found in explanation.findings:
         first = _numbered(Row(found.summary, LEVELS[found.severity], TONES[found.severity], found.line))
         sections.append([first, Row(found.remedy, "fix"), Row(set_options(found.change), "setting")])
     shown = (tuple(row for row in rows if row.text) for rows in sections)
     return tuple(Section(rows=rows) for rows in shown if rows)
+
+
+_CHOSEN: Final = "The log says which kernel was chosen, not what it does: measure it with `spark-tui bench NAME`."
 
 
 def _earlier(start: EarlierStart) -> str:

@@ -8,8 +8,9 @@ from msgspec.structs import replace
 from spark_tui.base.engine.state import EngineState
 from spark_tui.base.finding import Finding, Severity
 from spark_tui.base.page import Tone
-from spark_tui.observe.explain.model.explain import Explanation, explain, explain_view
-from spark_tui.observe.explain.model.timeline import EMPTY_TIMELINE
+from spark_tui.observe.explain.model.explain import Explanation, LogExplainer, explain, explain_view
+from spark_tui.observe.explain.model.findings import FindingId
+from spark_tui.observe.explain.model.timeline import EMPTY_TIMELINE, PhaseId, StartOutcome
 from spark_tui.observe.explain.show import (
     LEVELS,
     LandmarkKind,
@@ -33,13 +34,58 @@ def explained(lines: list[str]) -> Explanation:
 def test_verdicts_of_the_real_gb10_start() -> None:
     rows = {row.label: row for row in verdict_rows(explained(run_log(GB10)))}
     assert list(rows) == [
-        "FP4", "kernels", "attention", "KV cache", "KV dtype", "prefix", "drafting", "graphs", "schedule",
+        "FP4", "kernels", "attention", "KV cache", "KV dtype", "prefix", "drafting", "graphs", "mode", "schedule",
     ]  # fmt: skip
     assert rows["FP4"].tone is Tone.GOOD
     assert rows["KV cache"].text == "5.46M tokens (64.7 GiB), room for 20 requests of 262k tokens"
     assert rows["KV dtype"].text == "fp8"
     assert rows["drafting"].text == "mtp 3, no acceptance data yet"
     assert rows["graphs"].text.startswith("0.37 GiB (vLLM estimated -0.17: normal on unified memory)")
+
+
+TILE = "[TensorRT-LLM][DEBUG] SM121: skipping tile M=128 N=128 K=64 stages=4: exceeds SMEM limit"
+TACTIC = (
+    "(EngineCore pid=94) 2026-04-01 17:57:14,490 - INFO - autotuner.py:817 - flashinfer.jit: [Autotuner]: Skipped 2 "
+    "unsupported tactic(s) for trtllm::fused_moe::gemm2 (enable debug logs to see details)"
+)
+BLOCKS = (
+    "(EngineCore pid=94) INFO 04-01 17:57:08 [kv_cache_utils.py:829] Overriding num_gpu_blocks=0 with "
+    "num_gpu_blocks_override=120"
+)
+PIECEWISE = (
+    "(EngineCore pid=94) WARNING 04-01 17:57:08 [gpu_model_runner.py:6377] CUDAGraphMode.FULL_AND_PIECEWISE is not "
+    "supported with spec-decode for attention backend FlashInferBackend (support: "
+    "AttentionCGSupport.UNIFORM_SINGLE_TOKEN_DECODE); setting cudagraph_mode=PIECEWISE"
+)
+INIT = (
+    "(EngineCore pid=94) INFO 04-01 17:57:29 [core.py:283] init engine (profile, create kv cache, warmup model) took "
+    "54.93 seconds"
+)
+
+
+def test_lines_of_a_healthy_start_that_look_like_trouble_say_what_they_mean() -> None:
+    told = explained([TILE, PIECEWISE, BLOCKS, TACTIC, TILE, INIT])
+    rows = [row for row in verdict_rows(told) if row.label in ("mode", "harmless")]
+    assert [(row.label, row.line) for row in rows] == [("mode", 1), ("harmless", 0), ("harmless", 3), ("harmless", 2)]
+    assert all(row.tone is Tone.QUIET for row in rows)
+    assert "spec-decode for attention backend FlashInferBackend" in rows[0].text
+    assert told.timeline.phase(PhaseId.ENGINE_READY).detail == "init 54.93 s in all"
+    assert told.findings == ()
+
+
+def test_tiles_that_a_kernel_skips_name_no_engine() -> None:
+    reader = LogExplainer()
+    reader.feed_many([("", TILE)])
+    assert (reader.explanation().engine, reader.explanation().outcome) == ("", StartOutcome.UNKNOWN)
+
+
+def test_nccl_over_tcp_is_told_with_its_interface() -> None:
+    head = "spark-1:212:212 [0] NCCL INFO"
+    (found,) = explained([f"{head} NET/Socket : Using [0]enP7s7:192.168.1.20<0>", *core("x")]).findings[:1]
+    assert found.id == FindingId.NCCL_SOCKET
+    assert "enP7s7" in found.summary and "10 to 20 times slower" in found.summary
+    fast = explained([f"{head} NET/IB : Using [0]rocep1s0f0:1/RoCE [RO]; OOB enp1s0f0np0:192.168.100.1<0>"])
+    assert FindingId.NCCL_SOCKET not in [each.id for each in fast.findings]
 
 
 def test_verdicts_hold_live_figures_where_there_are_any() -> None:

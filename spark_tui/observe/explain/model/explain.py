@@ -148,7 +148,8 @@ _MARKS: Final = (
     (
         "trtllm",
         lazy_pattern(
-            r"\[TRT-LLM\] \[|\[TensorRT-LLM\]|trtllm-serve|tensorrt_llm[/:]|backends/tensorrtllm|inflight_batcher"
+            r"\[TRT-LLM\] \[|\[TensorRT-LLM\](?!\[DEBUG\] SM\d)|trtllm-serve|tensorrt_llm[/:]|"
+            r"backends/tensorrtllm|inflight_batcher"
         ),
     ),
     (

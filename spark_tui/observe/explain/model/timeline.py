@@ -110,6 +110,10 @@ class Topic(StrEnum):
     NCCL_WAIT = "nccl_wait"
     DP_WAIT = "dp_wait"
     GROUP_WAIT = "group_wait"
+    TILES = "tiles"
+    TACTICS = "tactics"
+    BLOCKS = "blocks"
+    NCCL_SOCKET = "nccl_socket"
 
 
 class LogEvidence(Struct, frozen=True):

@@ -159,6 +159,10 @@ class LogTracker:
         if text[:1] == "{" or (not text.startswith(OWN_BEGINNINGS) and OUTER.match(text)):
             self._read(stamp, text)
             return
+        if not self._ready and "NET/Socket : Using [" in text:
+            self._known.line = self._line_number
+            for fact in r.keep(Topic.NCCL_SOCKET, text[text.index("NET/Socket") :], self._known):
+                self._take(fact, self._known.record, None)
         head = _HEAD.match(text if "\r" not in text else last_overwrite(text.rstrip("\r")))
         if head is None:
             return

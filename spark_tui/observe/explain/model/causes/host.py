@@ -47,25 +47,6 @@ def missing_module(match: re.Match[str], _context: FailureContext) -> Finding:
     )
 
 
-_FROM: Final = lazy_pattern(
-    r"from '(\w{1,60})|module '(\w{1,60})|operator (\w{1,60})::|packages/(\w{1,60})/\S{1,200}: undefined"
-)
-
-
-def incompatible(match: re.Match[str], context: FailureContext) -> Finding:
-    """A name is missing from a package, or a library was built against another version of it."""
-    found = _FROM.search(match.string)
-    package = first_group(found) if found else ""
-    which = f" of {package}" if package else ""
-    built = " It was built for another version of torch." if "undefined symbol" in match[0] else ""
-    return fix(
-        f"Two packages in the image are incompatible ({first_group(match)}).{built}",
-        f"Use the image as published, without packages installed over it, or {context.names.other}. Outside a "
-        "container "
-        f"install the version{which} that the engine requires.",
-    )
-
-
 def compiling(match: re.Match[str], context: FailureContext) -> Finding:
     """A compiler's own error says more than what called it."""
     own = _COMPILER.search(context.text)

@@ -90,16 +90,6 @@ def kv_too_small(match: re.Match[str], context: FailureContext) -> Finding:
     return setting(summary, f"Set max_model_len={fits}, which fits, or raise {key}.", "max_model_len", fits)
 
 
-def mamba_blocks(match: re.Match[str], _context: FailureContext) -> Finding:
-    """Each sequence of a Mamba hybrid takes one block."""
-    asked, blocks = int(match[1]), int(match[2])
-    return fix(
-        f"{asked} concurrent sequences need {asked} Mamba cache blocks; only {blocks} are available.",
-        f"Set max_num_seqs={max(blocks, 1)} or less, or raise gpu_memory_utilization.",
-        (("max_num_seqs", str(blocks)),) if blocks > 0 else (),
-    )
-
-
 def warming_up(match: re.Match[str], context: FailureContext) -> Finding:
     requests = int(match[1])
     fewer = max(1, requests // 2)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from typing import Final, NamedTuple
 
-from spark_tui.base.finding import Change, Finding
-from spark_tui.observe.explain.model.causes.cause import FailureContext, fix
+from spark_tui.base.finding import Change
 
 FIXED_NCCL: Final = (2, 29, 3)
 """Older ones leak proxy slots on aarch64 (NVIDIA/nccl#2213)."""
@@ -49,13 +47,3 @@ RAY_REFUSED: Final = Fault(
 CLIENT_SOCKET: Final = r"client socket has (?:timed out|failed)"
 COLLECTIVE: Final = r"collective operation timeout"
 MESH: Final = r"connectFullMesh failed"
-
-
-def collective_timeout(_match: re.Match[str], context: FailureContext) -> Finding:
-    version = context.facts.nccl
-    numbers = tuple(int(part) for part in re.findall(r"\d{1,4}", version)[:3])
-    leak = "" if numbers >= FIXED_NCCL else f" NCCL {version or 'before 2.29.3'} leaks on aarch64."
-    return fix(
-        f"The nodes stopped exchanging data: a collective operation timed out.{leak}",
-        "Use an image with NCCL 2.29.3 or newer. Check the log of the other node and the link (`ping -M do -s 8972`).",
-    )

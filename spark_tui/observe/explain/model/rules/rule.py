@@ -386,6 +386,9 @@ PYTHON_ENGINE: Final[Table] = table(
     ("Loading Multi-thread", weights),
     ("Capturing", capturing),
     ("[AutoTuner]: [Autotuner]: Autotuning Running JIT", autotune),
+    # of kernels that engines share: what a GPU cannot run is left out, and another one chosen
+    ("[AutoTuner]: [Autotuner]:", keeps(Topic.TACTICS, r"\[Auto[Tt]uner\]: Skipped \d{1,6} unsupported tactic")),
+    ("SM90: SM100: SM120: SM121:", keeps(Topic.TILES, r"SM\d{2,3}: skipping .{0,60}tile .{0,80}exceeds SMEM limit")),
     ("Application", application),
     ("Finished", when("Finished server process", Signal.WOUND_DOWN)),
     (

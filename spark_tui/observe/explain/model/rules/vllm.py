@@ -410,7 +410,7 @@ def engine_up(message: str, known: r.RuleContext) -> Iterator[r.Fact]:
         yield r.learn(init_seconds=number(seconds[1]))
     if compilation:
         yield r.learn(compile_seconds=number(compilation[1]))
-    yield r.FinishPhase(P.ENGINE_READY, P.SERVER, proven=True)
+    yield r.FinishPhase(P.ENGINE_READY, P.SERVER, f"init {seconds[1]} s in all" if seconds else "", proven=True)
 
 
 def statistics(message: str, known: r.RuleContext) -> Iterator[r.Fact]:
@@ -524,6 +524,7 @@ VLLM: Final[r.Table] = r.table(
             lambda m, _known: (r.learn(max_model_len=int(m[1])),),
         ),
     ),
+    ("Overriding", r.keeps(Topic.BLOCKS, r"Overriding num_gpu_blocks=\d{1,9} with num_gpu_blocks_override")),
     ("Free", free),
     (
         "Applying",
