@@ -10,7 +10,6 @@ from spark_tui.base.engine.runtimes import family_of
 from spark_tui.base.finding import Change, Finding
 from spark_tui.base.text import lazy_pattern, truncate
 from spark_tui.observe.explain.model.causes.cause import (
-    MAX_QUOTED,
     FailureContext,
     fix,
     nearest,
@@ -135,21 +134,6 @@ _SUCCESSORS: Final = {
     "--use-v2-block-manager": "remove it",
 }
 """vLLM options that are gone, with what to do instead."""
-
-
-_OPTION: Final = lazy_pattern(r"--([a-z][\w\-]{2,60})")
-_JSON: Final = lazy_pattern(r"(?i:json)|cannot be converted to")
-
-
-def usage(match: re.Match[str], _context: FailureContext) -> Finding:
-    """What a command line's parser says, with the setting that it names."""
-    named = _OPTION.search(match[1])
-    what = named[1].replace("-", "_") if named else "the argument"
-    return fix(
-        f"The engine rejected its command line: {truncate(match[1].strip(), MAX_QUOTED)}",
-        f"Correct {what} in the preset, or in the settings of one launch."
-        + (" Its value is JSON: names and texts in double quotes." if _JSON.search(match[1]) else ""),
-    )
 
 
 _SHELLS: Final = ("sh", "bash", "dash", "zsh")
