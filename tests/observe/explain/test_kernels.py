@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from spark_tui.base.checkpoint import CheckpointFacts, Quantization, WeightFormat
 from spark_tui.observe.explain.model.kernels import Fp4, KernelPath, fp4_verdict, path_of
@@ -236,3 +237,17 @@ def test_no_log_makes_the_rules_or_the_verdict_raise(messages: list[str]) -> Non
 @given(st.text(max_size=60), st.sampled_from(["linear", "moe"]), st.sampled_from(["NVFP4", "MXFP4"]))
 def test_any_kernel_name_has_a_path(name: str, part: str, fmt: str) -> None:
     assert path_of(Kernel(part, fmt, name)) in KernelPath
+
+
+def test_flashinfers_experts_are_not_proposed_beside_mtp() -> None:
+    """The check of a launch warns of the pair: it froze a Spark."""
+    lines = [*core(linear("MarlinNvFp4LinearKernel")), *core(moe("MARLIN")), *core(WARNING)]
+    facts = facts_of(lines)
+    checked = checkpoint(WeightFormat.NVFP4)
+    assert "moe_backend" in dict(fp4_verdict(facts, checked).change)
+    drafting = replace(facts, speculation="mtp 2")
+    verdict = fp4_verdict(drafting, checked)
+    assert verdict.verdict is Fp4.WEIGHT_ONLY_FALLBACK
+    assert [key for key, _ in verdict.change] == ["linear_backend"]
+    alone = fp4_verdict(replace(drafting, kernels=tuple(k for k in facts.kernels if k.part == "moe")), checked)
+    assert (alone.change, "froze" in alone.advice) == ((), True)

@@ -151,7 +151,9 @@ def fp4_verdict(
         advice = _try_without(pins, parts)
     else:
         verdict, summary = Fp4.WEIGHT_ONLY_FALLBACK, f"weight-only by fallback: {names}"
-        advice, guess = _try_native(facts, parts), _formats(checkpoint) is None
+        frozen = ("moe",) if facts.speculation.startswith("mtp") else ()
+        free = tuple(part for part in parts if part not in frozen)
+        advice, guess = _try_native(facts, free) if free else Suggestion(_LEAVE), _formats(checkpoint) is None
     if native:
         summary += f"; native: {_kernel_names(native)}"
     return replace(
@@ -174,6 +176,7 @@ _COST: Final = (
     "Weights stay 4-bit, so decoding for one user is memory-bound and loses little (30B-A3B: W4A16 74.8 tok/s, W4A4 "
     "58.3). Prefill and many concurrent requests are slower (400 instead of 786 tok/s at 16)."
 )
+_LEAVE: Final = "Leave the experts on Marlin: with MTP, FlashInfer's MoE kernels froze a Spark."
 _EMULATION_COST: Final = "Every layer is unpacked to BF16 and multiplied without FP4 units: slower than any other path."
 _NO_KERNEL: Final = (
     "No kernel in this image runs FP4 on this GPU, or VLLM_BATCH_INVARIANT is set. Use an image built for GB10 "
