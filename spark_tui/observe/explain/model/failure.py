@@ -313,6 +313,11 @@ class FailureReader:
         return self._complete
 
     @property
+    def decided(self) -> bool:
+        """There is a failure; the log may not prove it."""
+        return self._chosen is not None
+
+    @property
     def certain(self) -> bool:
         """There is a failure, and the log proves it."""
         return self._chosen is not None and not self._chosen.guess

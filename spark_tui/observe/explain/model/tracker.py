@@ -74,7 +74,7 @@ _EXCEPTION_WORDS: Final = (*EXCEPTION_ENDS, *(f"{end}:" for end in EXCEPTION_END
 _BESIDE_FAILURE: Final = (r.Broken.TRACEBACK, r.Broken.FRAME, r.Broken.DETAIL, r.Broken.WORKER_FAILED)
 """Lines that help to read a failure, and are none themselves."""
 _ANSWERED: Final = lazy_pattern(r'HTTP/1\.[01]" (?:200|400|422)\b')
-_CORE: Final = re.compile(r"(\(EngineCore\w{0,20} pid=)(\d+)\)")
+_CORE: Final = re.compile(r"(\(EngineCore\w{0,20} pid=)\d+\)")
 _MAX_WORD: Final = 200
 _USAGE: Final = re.compile(r"([\w.\-]{1,40})(?: [\w.\-]{1,40}){0,2}: error: ")
 _ENGINES: Final = (
@@ -109,7 +109,7 @@ class LogTracker:
         self._rules = TABLES.get(runtime, UNKNOWN)
         self._clock = LogClock()
         self._line_number = -1
-        self._earlier: deque[EarlierStart] = deque(maxlen=MAX_EARLIER)
+        self._earlier: deque[tuple[StartOutcome, FailureReader]] = deque(maxlen=MAX_EARLIER)
         self._begin()
         self._timeline = EMPTY_TIMELINE
 
@@ -150,7 +150,7 @@ class LogTracker:
             return
         if "\x1b" in text:
             text = strip_sequences(text)
-        if (self.failures.hopeless or self.phases.over) and not self._ready and self._starts_again(text):
+        if not self._ready and (self.failures.hopeless or self.phases.over) and self._starts_again(text):
             self._begin_again(parse_line(text))
         self._keep(text if len(text) < MAX_KEPT else text[:MAX_KEPT])
         if self.failures.room:
@@ -354,7 +354,7 @@ class LogTracker:
         elif sign is r.Signal.WOUND_DOWN:
             self._wound_down = r.shown(known.record.message)
         elif sign is r.Signal.SIGNALLED:
-            if not self._stopped and self.failures.failure is None:
+            if not self._stopped and not self.failures.decided:
                 self._signalled = self._signalled or r.shown(known.record.message)
         elif sign is r.Signal.STOPPED:
             self._stop(known.record.message)
@@ -382,9 +382,8 @@ class LogTracker:
 
     def _begin_again(self, record: LogRecord) -> None:
         """What follows is another start: the last one of a log counts."""
-        told, now = self.timeline(), self.phases.now
-        failed = told.failure or StartFailure("")
-        self._earlier.append(EarlierStart(told.outcome, failed.phase, failed.line))
+        now = self.phases.now
+        self._earlier.append((self._outcome, self.failures))
         self._begin()
         self._known.record, self._begun = record, True
         self.phases.tick(now)
@@ -396,8 +395,8 @@ class LogTracker:
         core = _CORE.match(text)
         if core is None:
             return text.startswith("(APIServer pid=") and _ANSWERED.search(text) is not None
-        own = f"{core[1]}{core[2]})"
-        return any(core[1] in each and own not in each for each in self.failures.recent)
+        last = next((each for each in reversed(self.failures.recent) if core[1] in each), core[0])
+        return core[0] not in last
 
     def _ready_now(self) -> None:
         if not self._ready and not self.phases.over:
@@ -444,7 +443,7 @@ class LogTracker:
 
     def _stop(self, line: str = "") -> None:
         """It was asked to stop; later failures follow from that."""
-        if not self._stopped and self.failures.failure is None:
+        if not self._stopped and not self.failures.decided:
             self._stopped, self._stop_line = True, self._signalled or r.shown(line)
             self.phases.end(PhaseState.SKIPPED)
 
@@ -522,7 +521,7 @@ class LogTracker:
             self._dirty = True
         elif not self._ready and (request_failed(recent := tuple(self.failures.recent)) or under_way(recent)):
             self._answers()
-        elif self._ready and self._wound_down and self.failures.failure is None:
+        elif self._ready and self._wound_down and not self.failures.decided:
             self._stop(self._wound_down)
             self._dirty = True
         elif line := self.failures.interrupted:
@@ -537,26 +536,32 @@ class LogTracker:
         """The last hour of serving statistics, oldest first; the same object until there is a new one."""
         return self._serving.samples
 
+    @property
+    def _outcome(self) -> StartOutcome:
+        if self.failures.certain or (self.failures.decided and self.phases.over):
+            return StartOutcome.FAILED
+        if self._stopped or self._ready:
+            return StartOutcome.STOPPED if self._stopped else StartOutcome.READY
+        return StartOutcome.UNKNOWN if self.phases.current is None else StartOutcome.STARTING
+
     def timeline(self) -> BootTimeline:
         """What is known now. The same object until something changes, an equal one if it only seemed to."""
         if self._dirty:
             self._dirty = False
-            if self.failures.certain or (self.failures.failure is not None and self.phases.over):
-                outcome = StartOutcome.FAILED
-            elif self._stopped or self._ready:
-                outcome = StartOutcome.STOPPED if self._stopped else StartOutcome.READY
-            else:
-                outcome = StartOutcome.UNKNOWN if self.phases.current is None else StartOutcome.STARTING
             self._timeline = BootTimeline(
                 phases=self.phases.phases(real_clock=bool(self._clock.real)),
                 facts=replace(self._known.facts),
-                outcome=outcome,
+                outcome=self._outcome,
                 ready=self._ready,
                 failure=self.failures.failure,
                 news=self._latest_news(),
                 seconds=self.phases.since_start(PhaseId.READY) if self._ready else None,
                 stop=self._stop_line,
-                earlier=tuple(self._earlier),
+                earlier=tuple(
+                    EarlierStart(outcome, failed.phase, failed.line)
+                    for outcome, reader in self._earlier
+                    for failed in (reader.failure or StartFailure(""),)
+                ),
             )
         return self._timeline
 
