@@ -1,17 +1,18 @@
-"""Clients of a served model: the keys that are ours in each one's files, and what each needs of the engine.
-
-Formats and traps: Claude Code 2.1, Codex 0.169, OpenCode 1.18, Qwen Code 0.24, Continue 1, aider 0.86, Open WebUI 0.6.
-"""
+"""Clients of a served model (`clients.toml`): the keys that are ours in each one's files, and what each needs of the
+engine."""
 
 from __future__ import annotations
 
 import ipaddress
 import json
+import re
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
+from pathlib import Path as FilePath
 from typing import Any, Final, TypeAlias
 
+import msgspec
 from msgspec import Struct, field
 from msgspec.structs import replace
 
@@ -81,17 +82,42 @@ class Served(Struct, frozen=True):
     def sent_key(self) -> Secret:
         return self.key or Secret(NO_KEY)
 
+    def values(self) -> dict[str, Any]:
+        """What templates of `clients.toml` name; None where it is unknown."""
+        made = f"printed once by: {self.key_command}" if self.key_command else "any word"
+        kept = f"in {self.key_file}{' on the Spark' * self.elsewhere}"
+        body = {"model": self.name, "messages": [{"role": "user", "content": "Hello"}]}
+        return {
+            "name": self.name,
+            "base_url": self.base_url,
+            "api_url": self.api_url,
+            "context": self.context,
+            "output": self.output,
+            "key": self.key,
+            "sent_key": self.sent_key,
+            "key_variable": KEY_VARIABLE if self.key else None,
+            "context_words": f"{self.context} tokens" if self.context else "as the engine serves",
+            "key_words": kept if self.key_file else made,
+            "quoted_name": json.dumps(self.name),
+            "request": shlex.quote(json.dumps(body)),
+        }
 
-class ClientFile(Struct, frozen=True):
+
+class ClientFile(Struct, frozen=True, forbid_unknown_fields=True):
     """A settings file below the home, or below the folder that `variable` names. `names` are its possible names, the
-    first one to create. `keys` are ours in it, `fresh` those that only a new file gets."""
+    first one to create. `keys` are ours in it, as a template, `fresh` those that only a new file gets."""
 
-    folder: str
     names: tuple[str, ...]
     format: FileFormat
-    keys: Callable[[Served], Mapping[str, Any] | Secret]
+    keys: dict[str, Any] | str
+    folder: str = ""
     variable: str = ""
     fresh: Mapping[str, Any] = field(default_factory=dict)
+
+    def keys_for(self, served: Served) -> Mapping[str, Any] | Secret:
+        """Our keys in it with their values; of a text file its whole text."""
+        keys: Mapping[str, Any] | Secret = filled(self.keys, served.values()) or {}
+        return keys
 
 
 class SettingsText(Struct, frozen=True):
@@ -104,137 +130,59 @@ class SettingsText(Struct, frozen=True):
     target: str = ""
 
 
-class Client(Struct, frozen=True):
+class Client(Struct, frozen=True, forbid_unknown_fields=True):
     """A program that talks to an engine. `agent`: it needs tool calls and a long context. `start` runs it once its
-    files are written; `steps` are what a person does, as `(label, text)`, and `commands` what they can run."""
+    files are written; `steps` are what a person does, as `(label, text)`, and `command` what they can run, both as
+    templates."""
 
     id: str
     title: str
     api: Api
-    agent: bool = True
+    agent: bool = False
     files: tuple[ClientFile, ...] = ()
     start: str = ""
-    steps: Callable[[Served], Sequence[tuple[str, str]]] = lambda _: ()
-    command: Callable[[Served], str] = lambda _: ""
+    steps: tuple[tuple[str, str], ...] = ()
+    command: str = ""
+
+    def steps_for(self, served: Served) -> Sequence[tuple[str, str]]:
+        """What a person does, as `(label, text)`."""
+        return [(label, filled(text, served.values())) for label, text in self.steps]
+
+    def command_for(self, served: Served) -> str:
+        """What a person can run in a shell, the key put into its environment first; empty for most clients."""
+        return _with_key(served, filled(self.command, served.values())) if self.command else ""
 
 
-# --- keys by client ---------------------------------------------------------------------------------------
+# --- what is known of clients -----------------------------------------------------------------------------
 
 
-def given(**values: Any) -> dict[str, Any]:
-    """Those that are known."""
-    return {key: value for key, value in values.items() if value is not None}
+class Clients(Struct, frozen=True, forbid_unknown_fields=True):
+    """What `clients.toml` holds."""
+
+    client: tuple[Client, ...]
 
 
-def _claude(served: Served) -> Mapping[str, Any]:
-    """No /v1 in the URL. The attribution header changes with every turn, and would defeat the prefix cache."""
-    limits = {"CLAUDE_CODE_MAX_OUTPUT_TOKENS": served.output, "CLAUDE_CODE_AUTO_COMPACT_WINDOW": served.context}
-    models = ("ANTHROPIC_MODEL", *(f"ANTHROPIC_DEFAULT_{size}_MODEL" for size in ("OPUS", "SONNET", "HAIKU")))
-    return {
-        "env": {
-            "ANTHROPIC_BASE_URL": served.base_url,
-            "ANTHROPIC_AUTH_TOKEN": served.sent_key,
-            "ANTHROPIC_API_KEY": "",
-            **dict.fromkeys(models, served.name),
-            "CLAUDE_CODE_ATTRIBUTION_HEADER": "0",
-            **{name: str(tokens) for name, tokens in limits.items() if tokens is not None},
-        }
-    }
+CLIENTS: Final[Mapping[str, Client]] = {
+    client.id: client
+    for client in msgspec.toml.decode(FilePath(__file__).with_name("clients.toml").read_bytes(), type=Clients).client
+}
+"""By id, in the order of the list."""
+_FIELD: Final = re.compile(r"\{(\w+)(?:!s)?\}")
+_WHOLE: Final = re.compile(r"\{(\w+)\}")
 
 
-def _codex(served: Served) -> Mapping[str, Any]:
-    provider = {"name": "DGX Spark", "base_url": served.api_url, "wire_api": "responses"}
-    return {
-        "model": served.name,
-        "model_provider": "spark",
-        **given(model_context_window=served.context),
-        "model_providers": {"spark": provider | ({"env_key": KEY_VARIABLE} if served.key else {})},
-    }
-
-
-def _opencode(served: Served) -> Mapping[str, Any]:
-    limit = {"limit": {"context": served.context, "output": served.output}} if served.context else {}
-    options = {"baseURL": served.api_url, "apiKey": "{file:./spark-tui.key}"}
-    return {
-        "model": f"spark/{served.name}",
-        "provider": {
-            "spark": {
-                "npm": "@ai-sdk/openai-compatible",
-                "name": "DGX Spark",
-                "options": options,
-                "models": {served.name: {"name": served.name, **limit}},
-            }
-        },
-    }
-
-
-def _continue(served: Served) -> Mapping[str, Any]:
-    limits = given(contextLength=served.context, maxTokens=served.output)
-    return {
-        "models": [
-            {
-                "name": "DGX Spark",
-                "provider": "openai",
-                "model": served.name,
-                "apiBase": served.api_url,
-                "apiKey": f"${{{{ secrets.{KEY_VARIABLE} }}}}",
-                "roles": ["chat", "edit", "apply"],
-                **({"defaultCompletionOptions": limits} if limits else {}),
-            }
-        ]
-    }
-
-
-def _aider(served: Served) -> Mapping[str, Any]:
-    return {
-        "model": f"openai/{served.name}",
-        "openai-api-base": served.api_url,
-        "openai-api-key": served.sent_key,
-    }
-
-
-def _aider_model(served: Served) -> Mapping[str, Any]:
-    limits = given(max_input_tokens=served.context, max_output_tokens=served.output)
-    return {f"openai/{served.name}": {**limits, "litellm_provider": "openai", "mode": "chat"}}
-
-
-def _qwen(served: Served) -> Mapping[str, Any]:
-    limits = given(contextWindowSize=served.context)
-    sampling = {"samplingParams": {"max_tokens": served.output}} if served.output else {}
-    return {
-        "security": {"auth": {"selectedType": "openai"}},
-        "model": {"name": served.name, "generationConfig": limits | sampling},
-    }
-
-
-def _openai_variables(served: Served) -> Mapping[str, Any]:
-    return {"OPENAI_API_KEY": served.sent_key, "OPENAI_BASE_URL": served.api_url, "OPENAI_MODEL": served.name}
-
-
-def _webui(served: Served) -> Mapping[str, Any]:
-    """Its database keeps what it read at its first start, unless persistent settings are off."""
-    return {
-        "OPENAI_API_BASE_URL": served.api_url,
-        "OPENAI_API_KEY": served.sent_key,
-        "ENABLE_OLLAMA_API": "false",
-        "ENABLE_PERSISTENT_CONFIG": "false",
-        "PORT": "3000",
-    }
-
-
-# --- steps ------------------------------------------------------------------------------------------------
-
-
-def _editor_steps(served: Served) -> Sequence[tuple[str, str]]:
-    made = f"printed once by: {served.key_command}" if served.key_command else "any word"
-    kept = f"in {served.key_file}{' on the Spark' * served.elsewhere}"
-    return (
-        ("provider", "OpenAI Compatible"),
-        ("base URL", served.api_url),
-        ("model ID", served.name),
-        ("context", f"{served.context} tokens" if served.context else "as the engine serves"),
-        ("API key", kept if served.key_file else made),
-    )
+def filled(template: Any, values: Mapping[str, Any]) -> Any:
+    """A template with the values put in; None where one is unknown, or where nothing is left of a table. Only a value
+    of its own can be a secret."""
+    if isinstance(template, str):
+        if whole := _WHOLE.fullmatch(template):
+            return values[whole[1]]
+        known = all(values[name] is not None for name in _FIELD.findall(template))
+        return template.format_map(values) if known else None
+    if isinstance(template, list):
+        return [filled(each, values) for each in template]
+    pairs = ((filled(key, values), filled(value, values)) for key, value in template.items())
+    return {key: value for key, value in pairs if value is not None} or None
 
 
 ASK_KEY: Final = "printf 'API key: '; stty -echo; read -r KEY; stty echo; echo"
@@ -252,98 +200,6 @@ def _with_key(served: Served, command: str) -> str:
         read = f"sed -n 's/^[A-Z_]*API_KEY=//p' {shlex.quote(served.key_file)}"
         return f'export {KEY_VARIABLE}="$({read})"\n{command}'
     return f"export {KEY_VARIABLE}={NO_KEY}\n{command}"
-
-
-def _curl(served: Served) -> str:
-    body = json.dumps({"model": served.name, "messages": [{"role": "user", "content": "Hello"}]})
-    return _with_key(
-        served,
-        f'curl {served.api_url}/chat/completions \\\n  -H "Authorization: Bearer ${KEY_VARIABLE}" '
-        f"-H 'Content-Type: application/json' \\\n  -d {shlex.quote(body)}",
-    )
-
-
-def _python(make: str, ask: str) -> Callable[[Served], str]:
-    """A script that makes a client and prints the answer to a question."""
-
-    def script(served: Served) -> str:
-        client = make.format(url=served.base_url, key=f'os.environ["{KEY_VARIABLE}"]')
-        asked = ask.format(name=json.dumps(served.name), ask='[{"role": "user", "content": "Hello"}]')
-        return _with_key(served, f"python3 - <<'END'\nimport os\n{client}\nprint({asked})\nEND")
-
-    return script
-
-
-_OPENAI: Final = _python(
-    'from openai import OpenAI\nclient = OpenAI(base_url="{url}/v1", api_key={key})',
-    "client.chat.completions.create(model={name}, messages={ask}).choices[0].message.content",
-)
-_ANTHROPIC: Final = _python(
-    'from anthropic import Anthropic\nclient = Anthropic(base_url="{url}", auth_token={key})',
-    "client.messages.create(model={name}, max_tokens=512, messages={ask}).content",
-)
-_WEBUI_ENV: Final = ".config/spark-tui/clients/open-webui.env"
-_WEBUI: Final = (
-    f"docker run -d --name open-webui --network host --env-file ~/{_WEBUI_ENV} "
-    "-v open-webui:/app/backend/data ghcr.io/open-webui/open-webui:main"
-)
-_JSON, _ENV = FileFormat.JSON, FileFormat.ENV
-_CLIENTS: Final = (
-    Client(
-        "claude-code", "Claude Code", Api.MESSAGES, start="claude",
-        files=(ClientFile(".claude", ("settings.json",), _JSON, _claude, "CLAUDE_CONFIG_DIR"),),
-    ),
-    Client(
-        "codex", "Codex", Api.RESPONSES, start="codex",
-        files=(
-            ClientFile(".codex", ("config.toml",), FileFormat.TOML, _codex, "CODEX_HOME"),
-            ClientFile(".codex", (".env",), _ENV, lambda s: {KEY_VARIABLE: s.key} if s.key else {}, "CODEX_HOME"),
-        ),
-    ),
-    Client(
-        "opencode", "OpenCode", Api.CHAT, start="opencode",
-        files=(
-            ClientFile(".config/opencode", ("opencode.json", "opencode.jsonc"), _JSON, _opencode,
-                       fresh={"$schema": "https://opencode.ai/config.json"}),
-            ClientFile(".config/opencode", ("spark-tui.key",), FileFormat.TEXT, lambda s: s.sent_key),
-        ),
-    ),
-    Client(
-        "continue", "Continue", Api.CHAT, agent=False, start="cn",
-        files=(
-            ClientFile(".continue", ("config.yaml",), FileFormat.YAML, _continue,
-                       fresh={"name": "Local", "version": "1.0.0", "schema": "v1"}),
-            ClientFile(".continue", (".env",), _ENV, lambda s: {KEY_VARIABLE: s.sent_key}),
-        ),
-    ),
-    Client(
-        "aider", "aider", Api.CHAT, agent=False, start="aider",
-        files=(
-            ClientFile("", (".aider.conf.yml",), FileFormat.YAML, _aider),
-            ClientFile("", (".aider.model.metadata.json",), _JSON, _aider_model),
-        ),
-    ),
-    Client(
-        "qwen-code", "Qwen Code", Api.CHAT, start="qwen",
-        files=(
-            ClientFile(".qwen", ("settings.json",), _JSON, _qwen),
-            ClientFile(".qwen", (".env",), _ENV, _openai_variables),
-        ),
-    ),
-    Client(
-        "open-webui", "Open WebUI", Api.CHAT, agent=False, start=_WEBUI,
-        files=(ClientFile(".config/spark-tui/clients", ("open-webui.env",), _ENV, _webui),),
-    ),
-    Client("cline", "Cline", Api.CHAT, steps=_editor_steps),
-    Client("roo", "Roo Code", Api.CHAT, steps=_editor_steps),
-    Client("curl", "curl", Api.CHAT, agent=False, command=_curl),
-    Client("openai-sdk", "OpenAI SDK", Api.CHAT, agent=False, command=_OPENAI),
-    Client("anthropic-sdk", "Anthropic SDK", Api.MESSAGES, agent=False, command=_ANTHROPIC),
-)  # fmt: skip
-
-
-CLIENTS: Final[Mapping[str, Client]] = {client.id: client for client in _CLIENTS}
-"""By id, in the order of the list."""
 
 
 def keys_of(tree: Mapping[str, Any] | Secret, path: Path = ()) -> Iterator[tuple[Path, Any]]:

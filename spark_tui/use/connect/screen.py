@@ -139,7 +139,7 @@ class ConnectScreen(ListScreen):
         plan = self.plan
         if plan is None:
             return ()
-        served, command = plan.served, plan.client.command(plan.served) if plan.served.name else ""
+        served, command = plan.served, plan.client.command_for(plan.served) if plan.served.name else ""
         texts = (("Start command", "s", plan.client.start), ("Commands", "c", command), ("Model", "m", served.name))
         found = [Yank(*each) for each in texts if each[2]]
         if plan.files:

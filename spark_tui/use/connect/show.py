@@ -147,8 +147,8 @@ def _indented(line: str) -> str:
 def steps_page(plan: Connection) -> Page:
     """What a person does themselves."""
     client, served = plan.client, plan.served
-    rows = tuple(Row(text, label) for label, text in client.steps(served))
-    command = client.command(served) if served.name else ""
+    rows = tuple(Row(text, label) for label, text in client.steps_for(served))
+    command = client.command_for(served) if served.name else ""
     sections = [Section(f"Enter in {client.title}", rows)] if rows else []
     sections += [Section(client.title, command=command)] if command else []
     return (*sections, *([Section("Start", command=client.start)] if client.start else []))
@@ -172,8 +172,8 @@ def connection_object(plan: Connection, *, show_key: bool = False) -> Object:
         ],
         "diff": "\n".join(diff_lines(plan, show_key=show_key)),
         "findings": [finding_object(each) for each in plan.findings],
-        "steps": dict(plan.client.steps(served)),
-        **maybe("command", plan.client.command(served) if served.name else "", "set up by files or steps"),
+        "steps": dict(plan.client.steps_for(served)),
+        **maybe("command", plan.client.command_for(served) if served.name else "", "set up by files or steps"),
         **maybe("problem", plan.problem.summary if plan.problem is not None else None, "none"),
     }
 

@@ -231,7 +231,7 @@ class Connector:
         """None for a file that this engine needs nothing in."""
         old = self._files.read(file)
         base = replace(old, text=self._reverted(file, old, backups))
-        keys = [*(keys_of(file.fresh) if base.text is None else ()), *keys_of(file.keys(served))]
+        keys = [*(keys_of(file.fresh) if base.text is None else ()), *keys_of(file.keys_for(served))]
         if not keys and old.text == base.text:
             return None
         new = self._files.edit(base, file.format, tuple(keys)) if keys else base.text or ""
@@ -243,7 +243,7 @@ class Connector:
         asked = replace(plan.served, key=Secret(SCRIPT_KEY)) if has_key else plan.served
         texts = []
         for file in plan.client.files:
-            if keys := (*keys_of(file.fresh), *keys_of(file.keys(asked))):
+            if keys := (*keys_of(file.fresh), *keys_of(file.keys_for(asked))):
                 nothing = SettingsText("", None, _PRIVATE)
                 place = f"{file.folder}/{file.names[0]}".lstrip("/")
                 texts.append((place, self._files.edit(nothing, file.format, keys)))
@@ -319,7 +319,7 @@ class Connector:
         name, base_url, context, key, *_ = backup.served
         ours = Served(name, base_url, context, Secret(SCRIPT_KEY))
         keys = []
-        for path, value in (*keys_of(file.fresh), *keys_of(file.keys(ours))):
+        for path, value in (*keys_of(file.fresh), *keys_of(file.keys_for(ours))):
             now = self._files.value(old.text, file.format, path)
             if now == value or (isinstance(value, Secret) and _hash(str(now)) == key):
                 was = partial(self._files.value, backup.before or "", file.format)

@@ -145,7 +145,7 @@ def test_every_clients_keys_go_in_and_out_again(client: object, fresh: bool) -> 
     assert hasattr(client, "files")
     for file in client.files:
         before = "" if fresh else FOREIGN[file.format]
-        keys = tuple(keys_of(file.keys(SERVED)))
+        keys = tuple(keys_of(file.keys_for(SERVED)))
         text = edited(before, file.format, keys)
         for path, value in keys:
             found = value_at(parsed(text, file.format), path)
@@ -218,7 +218,7 @@ def test_toml_written_in_other_ways_is_changed_or_refused(text: str) -> None:
 
 # --- files ------------------------------------------------------------------------------------------------
 
-FILE = ClientFile(".claude", ("settings.json", "settings.jsonc"), JSON, lambda _: {}, "CLAUDE_CONFIG_DIR")
+FILE = ClientFile(("settings.json", "settings.jsonc"), JSON, {}, ".claude", "CLAUDE_CONFIG_DIR")
 
 
 def test_a_file_is_read_with_its_mode_and_an_absent_one_is_private(tmp_path: Path) -> None:
@@ -332,7 +332,7 @@ def test_a_file_that_is_not_settings_is_refused_by_name(tmp_path: Path, data: by
 BOMB = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
     f"{chr(98 + i)}: &{chr(98 + i)} [{','.join(['*' + chr(97 + i)] * 9)}]\n" for i in range(8)
 )
-AIDER = ClientFile("", (".aider.conf.yml",), YAML, lambda _: {})
+AIDER = ClientFile((".aider.conf.yml",), YAML, {})
 
 
 @all_cases(
