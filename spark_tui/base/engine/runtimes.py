@@ -19,23 +19,24 @@ CHAT_PATH: Final = "/v1/chat/completions"
 
 
 class KeyDelivery(StrEnum):
-    """How a server takes its API key without any process list showing it."""
+    """How a server takes its API key without any process list showing it: from a variable that it reads, from a file
+    that the container writes from a variable before the server starts, or not at all."""
 
-    VARIABLE = "a variable that the server reads"
-    CONFIG_FILE = "a file that the container writes from a variable before the server starts"
-    NONE = "it knows no keys"
+    VARIABLE = "variable"
+    CONFIG_FILE = "config file"
+    NONE = "none"
 
 
 class ModelName(StrEnum):
-    """What names the model that a server loads."""
+    """What names a server's model: a Hub repository or a folder, a GGUF file, or a tag of Ollama's library."""
 
-    HUB = "a Hub repository or a folder"
-    GGUF = "a GGUF file"
-    TAG = "a tag of Ollama's library"
+    HUB = "hub"
+    GGUF = "gguf"
+    TAG = "tag"
 
 
-class Runtime(Struct, frozen=True):
-    """One serving runtime.
+class Runtime(Struct, frozen=True, forbid_unknown_fields=True):
+    """One serving runtime, as `runtimes.toml` describes it.
 
     `marks` identify it by an image's or a program's name. `programs` are the words that start its server, the first as
     spark-tui writes them. `port` is where it listens by default, `loopback`: and then only within its
@@ -76,96 +77,14 @@ class Runtime(Struct, frozen=True):
     first_request_seconds: float = 300.0
 
 
-VLLM: Final = Runtime(
-    id="vllm",
-    title="vLLM",
-    port=8000,
-    marks=("vllm",),
-    programs=(("vllm", "serve"), ("python3", "-m", "vllm.entrypoints.openai.api_server")),
-    key_way=KeyDelivery.VARIABLE,
-    key_variable="VLLM_API_KEY",
-    version_paths=("/version",),
-    metrics_path="/metrics",
-    model_options=("--model",),
-    caches=("vllm", "flashinfer", "triton", "tilelang"),
-)
+class _Runtimes(Struct, frozen=True, forbid_unknown_fields=True):
+    """What `runtimes.toml` holds."""
 
-SGLANG: Final = Runtime(
-    id="sglang",
-    title="SGLang",
-    port=30000,
-    marks=("sglang",),
-    programs=(("python3", "-m", "sglang.launch_server"), ("sglang", "serve")),
-    # It takes a key by option only, or by its option in a YAML file. /health, /ready and /metrics stay open. It
-    # writes the key into the first lines of its own log, where spark-tui masks it.
-    key_way=KeyDelivery.CONFIG_FILE,
-    key_variable="SGLANG_API_KEY",
-    loopback=True,
-    # /health lets the model make one token, and waits a second before it first looks.
-    health_seconds=5.0,
-    loading_503=True,
-    version_paths=("/server_info", "/get_server_info"),
-    metrics_path="/metrics",
-    metrics_option="--enable-metrics",
-    model_options=("--model-path", "--model"),
-    caches=("flashinfer", "triton", "tilelang"),
-)
+    runtime: tuple[Runtime, ...]
 
-TRTLLM: Final = Runtime(
-    id="trtllm",
-    title="TensorRT-LLM",
-    port=8000,
-    marks=("tensorrt-llm", "trtllm"),
-    programs=(("trtllm-serve",), ("trtllm-serve", "serve")),
-    key_way=KeyDelivery.NONE,
-    loopback=True,
-    version_paths=("/version",),
-    # Only with return_perf_metrics; /metrics is a JSON list of iterations.
-    metrics_path="/prometheus/metrics",
-    metrics_option="return_perf_metrics",
-    caches=("flashinfer", "triton"),
-)
 
-LLAMA_CPP: Final = Runtime(
-    id="llama-cpp",
-    title="llama.cpp",
-    port=8080,
-    marks=("llama-server", "llama.cpp"),
-    programs=(("llama-server",),),
-    key_way=KeyDelivery.VARIABLE,
-    key_variable="LLAMA_API_KEY",
-    loopback=True,
-    host_variable="LLAMA_ARG_HOST",
-    loading_503=True,
-    version_paths=("/props",),
-    version_key="build_info",
-    metrics_path="/metrics",
-    metrics_option="--metrics",
-    model_name=ModelName.GGUF,
-    model_options=("-m", "--model", "-hf", "-hfr", "--hf-repo"),
-    first_request="fills the first prompt's cache",
-)
-
-OLLAMA: Final = Runtime(
-    id="ollama",
-    title="Ollama",
-    port=11434,
-    marks=("ollama",),
-    programs=(("ollama", "serve"),),
-    key_way=KeyDelivery.NONE,
-    loopback=True,
-    host_option="",
-    host_variable="OLLAMA_HOST",
-    # It has no /health. It answers this as soon as it runs; that the model is there, its list of models says.
-    health_path="/api/version",
-    version_paths=("/api/version",),
-    model_name=ModelName.TAG,
-    lists_more=True,
-    first_request="loads the model into memory",
-    first_request_seconds=1800.0,
-)
-
-RUNTIMES: Final = (VLLM, SGLANG, TRTLLM, LLAMA_CPP, OLLAMA)
+RUNTIMES: Final = msgspec.toml.decode(Path(__file__).with_name("runtimes.toml").read_bytes(), type=_Runtimes).runtime
+VLLM, SGLANG, TRTLLM, LLAMA_CPP, OLLAMA = RUNTIMES
 KEY_VARIABLES: Final = tuple(runtime.key_variable for runtime in RUNTIMES if runtime.key_variable)
 """Every variable under which a key that we made may stand in a container's env file."""
 
