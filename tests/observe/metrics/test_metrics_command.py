@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
@@ -52,6 +53,7 @@ def test_latencies_stand_beside_the_bucket_that_they_lie_in(world: World) -> Non
     assert ttft.count("±") == 3
     assert ttft.rstrip().endswith("81")
     assert "81 finished since start" in result.out
+    assert re.search(r"^prefix hits +n/a: .* \(mean since start \d", result.out, re.MULTILINE)
 
 
 def test_a_look_as_data(world: World) -> None:

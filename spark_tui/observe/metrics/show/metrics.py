@@ -394,21 +394,21 @@ def figure_rows(now: EngineMetrics, ever: EngineMetrics | None) -> tuple[Row, ..
         value = value_of(reading)
         return f"n/a: {reason_of(reading)}" if value is None else shape.format(value)
 
-    def speed(name: str, decimals: int) -> str:
+    def with_mean(name: str, shape: str, unit: str = "") -> str:
         mean = value_of(getattr(ever, name)) if ever is not None else None
-        found = text(getattr(now, name), f"{{:,.{decimals}f}} tok/s")
         if getattr(now, name) == ONE_LOOK and mean is not None:
-            return f"{mean:,.{decimals}f} tok/s since start"
-        return found if mean is None else f"{found} (mean since start {mean:,.{decimals}f})"
+            return f"{shape.format(mean)}{unit} since start"
+        found = text(getattr(now, name), f"{shape}{unit}")
+        return found if mean is None else f"{found} (mean since start {shape.format(mean)})"
 
     capacity = value_of(now.kv_capacity_tokens)
     kv = text(now.kv_usage, "{:.1%}") + (f" of {human_count(capacity)} tokens" if capacity else "")
     pairs = (
-        ("decode", speed("decode_rate", 1)),
-        ("prefill", speed("prefill_rate", 0)),
+        ("decode", with_mean("decode_rate", "{:,.1f}", " tok/s")),
+        ("prefill", with_mean("prefill_rate", "{:,.0f}", " tok/s")),
         ("requests", _requests(now, ever, text)),
         ("KV cache", kv),
-        ("prefix hits", text(now.prefix_hits, "{:.1%}")),
+        ("prefix hits", with_mean("prefix_hits", "{:.1%}")),
         ("preemptions", text(now.preemptions_ever, "{:,.0f} since start")),
         ("speculation", _speculation(now, ever)),
     )
