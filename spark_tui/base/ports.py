@@ -444,6 +444,9 @@ class DoctorProbe(Protocol):
 
     def clock_synchronised(self) -> Reading[bool]: ...
 
+    def kernel_log(self) -> Reading[tuple[str, ...]]:
+        """The kernel's lines since the start of the machine, the latest thousands."""
+
     def relogin(self) -> bool:
         """Whether this user is in the group `docker`, which only a new login sees."""
 

@@ -358,6 +358,9 @@ class SimulatedDoctor(FileDoctorProbe):
     def relogin(self) -> bool:
         return False
 
+    def kernel_log(self) -> Reading[tuple[str, ...]]:
+        return Ok(("spark kernel: NVRM: loading NVIDIA UNIX Open Kernel Module for aarch64",))
+
     def folder(self, path: Path) -> Reading[StoreState]:
         foreign = path.name == "vllm"
         return Ok(

@@ -1,18 +1,23 @@
-"""Three states of a Spark that no single figure shows: a stalled engine, a GPU stuck in its low-power state, and shared
-memory leaked by a killed engine. All pure: samples in, state out."""
+"""States of a Spark that no single figure shows: a stalled engine, a GPU stuck in its low-power state, shared memory
+leaked by a killed engine; and what the kernel's log means (`kernel_log.toml`). Samples and lines in, state out."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
 from enum import StrEnum
+from functools import cache
+from pathlib import Path
 from typing import Final
 
+import msgspec
 from msgspec import Struct
 
+from spark_tui.base.finding import Finding, Severity
 from spark_tui.base.host.vitals import GpuReading
 from spark_tui.base.quantities import human_bytes, human_duration
-from spark_tui.base.text import quoted
+from spark_tui.base.secret import mask_secrets
+from spark_tui.base.text import clean_line, quoted, truncate
 
 # --- stall ----------------------------------------------------------------------------------------------
 
@@ -203,3 +208,58 @@ def leaked(files: Iterable[SharedFile], *, engines_run: bool, least_age: float =
         and (file.open is False or (file.open is None and not engines_run))
     ]
     return Leak(tuple(sorted(found, key=lambda file: (-file.size, file.name))))
+
+
+# --- the kernel's log -------------------------------------------------------------------------------------
+
+_STAMP: Final = re.compile(r"(?:<\d>)?\[(?: *\d{1,9}\.\d{6}|\w{3} \w{3} [ \d]\d [\d:]{8} \d{4})\] ")
+"""Of `dmesg`, `dmesg -r` and `dmesg -T`."""
+_TASK: Final = re.compile(r"\bPID: \d+ Comm: (.{1,40}?)(?: +(?:Not tainted|Tainted|Kdump)|$)")
+
+
+class KernelEvent(Struct, frozen=True, forbid_unknown_fields=True):
+    """A kind of event. `summary` has the groups of the pattern that matched in {0} and {1}, and in {task} whose turn it
+    was, where the kernel says so."""
+
+    id: str
+    pattern: str
+    summary: str
+    remedy: str
+    severity: Severity = Severity.ERROR
+
+
+class _Table(Struct, frozen=True, forbid_unknown_fields=True):
+    event: tuple[KernelEvent, ...]
+
+
+@cache
+def _events() -> tuple[tuple[KernelEvent, re.Pattern[str]], ...]:
+    table = msgspec.toml.decode(Path(__file__).with_name("kernel_log.toml").read_bytes(), type=_Table)
+    return tuple((each, re.compile(each.pattern)) for each in table.event)
+
+
+def of_the_kernel(line: str) -> bool:
+    """Whether it is a line of `journalctl -k`, of a file in /var/log, or of `dmesg`."""
+    return " kernel: " in line or "NVRM: " in line or (line[:1] in ("[", "<") and _STAMP.match(line) is not None)
+
+
+def kernel_events(lines: Iterable[tuple[int, str]]) -> tuple[Finding, ...]:
+    """One finding for each kind of event in these lines with their numbers, the gravest first, with its latest line as
+    evidence. A line counts for the gravest kind that fits it."""
+    latest: dict[str, tuple[int, str, list[str]]] = {}
+    task = ""
+    for number, line in lines:
+        if at := _TASK.search(line):
+            task = f" while {clean_line(at[1])} ran"
+        for event, pattern in _events():
+            if match := pattern.search(line):
+                latest[event.id] = number, line, [clean_line(group) for group in match.groups() if group]
+                break
+    told = []
+    for event, _ in _events():
+        if event.id in latest:
+            number, line, groups = latest[event.id]
+            text = truncate(mask_secrets(clean_line(line).strip()), 300)
+            summary = event.summary.format(*groups, task=task)
+            told.append(Finding(event.id, event.severity, summary, (text,), event.remedy, line=number))
+    return tuple(told)

@@ -8,6 +8,7 @@ import os
 import pwd
 import re
 import shutil
+import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
@@ -30,6 +31,7 @@ _CDI_FOLDERS: Final = ("etc/cdi", "var/run/cdi", "run/cdi")
 _TOOLKITS: Final = ("nvidia-ctk", "nvidia-container-runtime-hook", "nvidia-container-toolkit")
 _GATEWAY: Final = "00000000"
 _MOST_ENTRIES: Final = 5_000
+_KERNEL_LINES: Final = 5_000
 
 
 class FileDoctorProbe:
@@ -105,6 +107,19 @@ class FileDoctorProbe:
         if (self._root / "run/systemd/timesync").is_dir():
             return Ok(False)
         return Missing("no known time service")
+
+    def kernel_log(self) -> Reading[tuple[str, ...]]:
+        """From the journal. Users that may not read it see an empty one."""
+        program = shutil.which("journalctl", path=self._environ.get("PATH", ""))
+        if program is None:
+            return Missing("journalctl is not installed")
+        words = (program, "-kqb", "--no-pager", "-o", "short-iso", "-n", str(_KERNEL_LINES))
+        try:
+            done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, timeout=5, check=True)
+        except (OSError, subprocess.SubprocessError) as error:
+            return Missing(clean_line(str(error)))
+        lines = done.stdout.decode("utf-8", "replace").splitlines()
+        return Ok(tuple(lines)) if lines else Missing("the journal shows no line of the kernel: sudo spark-tui doctor")
 
     def relogin(self) -> bool:
         try:

@@ -22,6 +22,7 @@ from spark_tui.base.host.detectors import (
     LowPowerState,
     SharedFile,
     StoreState,
+    kernel_events,
     leaked,
     watch_power,
 )
@@ -81,6 +82,7 @@ class Readings(Struct, frozen=True):
     guarded: Reading[bool] = NOT_READ_YET
     """Whether a memory guard runs; read where an engine of ours does."""
     clock_synchronised: Reading[bool] = NOT_READ_YET
+    kernel_log: Reading[tuple[str, ...]] = NOT_READ_YET
     docker: DockerState = DockerState(reachable=False)
     toolkit: Reading[str] = NOT_READ_YET
     cdi: Reading[tuple[str, ...]] = NOT_READ_YET
@@ -229,6 +231,16 @@ def _clock(_: Readings, synchronised: bool) -> Finding:
     if synchronised:
         return _ok("The clock is synchronised.")
     return _warning("The clock is not synchronised.", "sudo timedatectl set-ntp true")
+
+
+def _kernel_log(_: Readings, lines: tuple[str, ...]) -> Finding:
+    """What has happened since the start: the gravest kind of event, with its latest line."""
+    events = kernel_events(enumerate(lines))
+    if not events:
+        return _ok("The kernel reports no trouble since the machine started.")
+    gravest, *others = events
+    more = f" Further kinds of events: {len(others)}, see journalctl -kb." if others else ""
+    return _warning(f"Since the machine started: {gravest.summary}{more}", gravest.remedy, *gravest.evidence)
 
 
 def _orphans(_: Readings, found: tuple[EngineProcess, ...]) -> Finding:
@@ -491,6 +503,7 @@ CHECKS: Final = (
     Check("gpu", Group.MACHINE, "GPU", "", _gpu),
     Check("power_state", Group.MACHINE, "Clocks and power", "gpu", _power_state),
     Check("clock", Group.MACHINE, "Time", "clock_synchronised", _clock),
+    Check("kernel_log", Group.MACHINE, "Kernel log", "kernel_log", _kernel_log),
     Check("orphans", Group.MACHINE, "Orphaned engines", "orphans", _orphans),
     Check("page_cache", Group.MEMORY, "Page cache", "memory", _page_cache),
     Check("guard", Group.MEMORY, "Memory guard", "guarded", _guard),

@@ -128,6 +128,7 @@ class Doctor(Struct, eq=False):
             shared=self.host.shared_files(),
             orphans=probe.engine_processes(),
             clock_synchronised=probe.clock_synchronised(),
+            kernel_log=probe.kernel_log(),
             toolkit=probe.toolkit(),
             cdi=probe.cdi(),
             registries=probe.registries(),

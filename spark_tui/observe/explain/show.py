@@ -265,7 +265,7 @@ def explanation_page(explanation: Explanation) -> tuple[Section, ...]:
         )
     phases = (
         [each for each in explanation.timeline.phases if each.state not in (PhaseState.PENDING, PhaseState.SKIPPED)]
-        if explanation.outcome is not StartOutcome.UNKNOWN
+        if explanation.outcome is not StartOutcome.UNKNOWN and cause not in explanation.kernel
         else []
     )
     sections.append([Row(_progress(phase), phase.label) for phase in phases])
@@ -274,7 +274,7 @@ def explanation_page(explanation: Explanation) -> tuple[Section, ...]:
         sections.append([Row(fp4.cost, "-"), Row(fp4.advice, "-")])
     elif fp4.verdict is Fp4.NATIVE:
         sections.append([Row(_CHOSEN, "-")])
-    for found in explanation.findings:
+    for found in (*explanation.findings, *(each for each in explanation.kernel if each != cause)):
         first = _numbered(Row(found.summary, LEVELS[found.severity], TONES[found.severity], found.line))
         sections.append([first, Row(found.remedy, "fix"), Row(set_options(found.change), "setting")])
     shown = (tuple(row for row in rows if row.text) for rows in sections)
@@ -342,7 +342,7 @@ def explanation_object(explanation: Explanation) -> dict[str, Any]:
                 "evidence": next(iter(finding.evidence), None),
                 "line": None if finding.line is None else finding.line + 1,
             }
-            for finding in explanation.findings
+            for finding in (*explanation.findings, *explanation.kernel)
         ],
     }
 

@@ -12,6 +12,7 @@ from spark_tui.base.finding import Missing, Ok
 from spark_tui.base.host.detectors import Link
 from spark_tui.base.ports import DoctorProbe
 from spark_tui.manage.doctor.adapter import FileDoctorProbe
+from tests.programs import program
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
 ROUTE = "Iface\tDestination\tGateway\tFlags\tRefCnt\tUse\tMetric\tMask\n"
@@ -62,6 +63,16 @@ def root(tmp_path: Path) -> Path:
 
 def probe(root: Path, **environ: str) -> DoctorProbe:
     return FileDoctorProbe(environ, root)
+
+
+def test_the_kernels_log_is_the_journals_and_without_one_it_says_why(root: Path, programs: Path) -> None:
+    program(programs, "journalctl", 'echo "spark kernel: NVRM: Xid (PCI:000f:01:00): 79, gone"')
+    assert probe(root, PATH=str(programs)).kernel_log() == Ok(("spark kernel: NVRM: Xid (PCI:000f:01:00): 79, gone",))
+    program(programs, "journalctl", "true")
+    assert isinstance(probe(root, PATH=str(programs)).kernel_log(), Missing)
+    program(programs, "journalctl", "exit 1")
+    assert isinstance(probe(root, PATH=str(programs)).kernel_log(), Missing)
+    assert isinstance(probe(root, PATH="/nowhere").kernel_log(), Missing)
 
 
 def test_a_spark_is_read(root: Path) -> None:

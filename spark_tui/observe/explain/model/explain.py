@@ -3,11 +3,12 @@
 `LogExplainer` reads any log once with bounded memory; `explain_view` takes an engine under watch.
 
 Outcome, phase, deciding line and cause are promised for the log of an engine that has a table of rules, whole or its
-end. Any other text is not recognised.
+end, and of a kernel's log what happened. Any other text is not recognised.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
@@ -15,7 +16,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from spark_tui.base.engine.state import EngineState
-from spark_tui.base.finding import Finding
+from spark_tui.base.finding import Finding, Severity
+from spark_tui.base.host.detectors import kernel_events, of_the_kernel
 from spark_tui.base.text import lazy_pattern
 from spark_tui.base.untrusted import load_json
 from spark_tui.observe.explain.model.causes.diagnosis import explain_failure
@@ -46,6 +48,8 @@ class Explanation(Struct, frozen=True):
     lines: int = 0
     in_form: bool = True
     """A line has the form that an engine gives its own."""
+    kernel: tuple[Finding, ...] = ()
+    """What the kernel says in the same text; without an engine the gravest error of it is the cause."""
 
     @property
     def outcome(self) -> StartOutcome:
@@ -53,6 +57,8 @@ class Explanation(Struct, frozen=True):
         outcome = self.timeline.outcome
         if outcome not in (StartOutcome.UNKNOWN, StartOutcome.STARTING):
             return outcome
+        if self.cause is not None and self.cause in self.kernel:
+            return StartOutcome.FAILED
         begun = any(
             each.state is not PhaseState.PENDING for each in self.timeline.phases if each.id not in _ANY_PROGRAM
         )
@@ -174,6 +180,8 @@ _MARK_LINES: Final = 2_000
 """Lines examined to learn which engine wrote them."""
 _VLLM_LINES: Final = 200
 """Of these, lines of vLLM may come from kernels that SGLang imports."""
+_KERNEL_LINES: Final = 2_000
+"""Of these lines the latest are kept."""
 _DOCKER_JSON: Final = '{"log":"'
 
 
@@ -185,6 +193,7 @@ class LogExplainer:
         self._engines: set[str] = set()
         self._in_form = self._decided = False
         """A line is in an engine's form; one is in a form by which the engine is certain."""
+        self._kernel: deque[tuple[int, str]] = deque(maxlen=_KERNEL_LINES)
         self.lines = 0
         """How many were read."""
 
@@ -206,6 +215,7 @@ class LogExplainer:
                 self._engines.update(name for name, mark in _MARKS if mark.search(text[:2_000]))
         if not self._in_form and self.lines < _MARK_LINES:
             self._in_form = any(in_form(text) for _, text in lines)
+        self._kernel.extend((at, text) for at, (_, text) in enumerate(lines, self.lines) if of_the_kernel(text))
         self.lines += len(lines)
         self._tracker.feed_many(lines)
 
@@ -220,6 +230,9 @@ class LogExplainer:
         engine = context.engine or next((name for name, _ in _MARKS if name in self._engines), "")
         tracker = self._tracker
         told = explain(tracker.timeline(), tracker.samples, replace(context, engine=engine), lines=self.lines)
+        told = replace(told, kernel=kernel_events(self._kernel))
+        if not engine and told.kernel and told.kernel[0].severity is Severity.ERROR:
+            told = replace(told, cause=told.kernel[0])
         return told if self._in_form or context.engine else replace(told, in_form=False)
 
 
