@@ -9,8 +9,8 @@ from spark_tui.base.feature import Feature, named
 
 _HELP: Final = """
 status memory presets registries recommend from-ollama models images draft fit up ps logs explain history events chat
-connect metrics conversations bench tune results prove canary edit update restart secure down boot schedule gateway
-drop-caches guard doctor config serve hosts cluster last-copy completion man
+connect metrics conversations bench tune results references prove canary edit update restart secure down boot schedule
+gateway drop-caches guard doctor config serve hosts cluster last-copy completion man
 """
 """The way through a day: the order in which `--help` lists commands. Others come after them."""
 

@@ -32,6 +32,7 @@ class Scope(StrEnum):
     CLUSTER_DOCTOR = "Cluster doctor"
     CONNECT = "Connect"
     IMAGES = "Images"
+    REFERENCES = "References"
 
 
 class Action(Struct, frozen=True):
@@ -209,6 +210,10 @@ _TABLE: Final = (
     (Scope.BENCH, "next_bench_page", "right", "Page", "Next page: run, conditions, compare, A/B, prove", "", ""),
     (Scope.BENCH, "previous_bench_page", "left", "Page back", "Previous page", "-", ""),
     (Scope.BENCH, "open_run", "enter", "Read", "Scroll the page; on an empty list: benchmark", "-", ""),
+    (Scope.BENCH, "open_references", "R", "References", "Published figures of all models", "", "references list"),
+    # References
+    (Scope.REFERENCES, "filter_references", "slash", "Filter", "Filter the list", "", "references list WORD"),
+    (Scope.REFERENCES, "leave_references", "escape", "Back", "Back to the previous screen", "", ""),
     # Memory
     (Scope.MEMORY, "leave_memory", "escape", "Back", "Back to the previous screen", "", ""),
     (Scope.MEMORY, "stop_owner", "x", "Stop", "Stop the engine of this process", "!", "down NAME"),

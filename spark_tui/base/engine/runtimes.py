@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from enum import StrEnum
 from functools import cache, lru_cache
 from pathlib import Path, PurePosixPath
@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 Scalar: TypeAlias = str | int | float | bool | None
 """A value of a server's option."""
@@ -233,7 +234,8 @@ class Reference(Struct, frozen=True, forbid_unknown_fields=True):
     """One published measurement. `decode_rate` is output tokens per second of all `streams` together after prefill
     (per stream where there is one), `prefill_rate` prompt tokens per second; lengths in tokens, None: not stated.
     `machines` is how many Sparks served together, `date` as the source dates it. `drafting` is the method that drafted
-    (`unknown`: one may have), `dispute` why the figure is doubted."""
+    (`unknown`: one may have), `dispute` why the figure is doubted. `machine` is another one than a Spark;
+    `scaling` is in percent of linear."""
 
     model: str
     quantization: str = field(name="format")
@@ -250,6 +252,62 @@ class Reference(Struct, frozen=True, forbid_unknown_fields=True):
     conditions: str = ""
     drafting: str = ""
     dispute: str = ""
+    machine: str = ""
+    knee: bool = False
+    scaling: float | None = None
+
+    @property
+    def alone(self) -> bool:
+        """Undisputed, of one stream on one Spark."""
+        return (self.machine, self.machines, self.streams, self.dispute) == ("", 1, 1, "")
+
+    @property
+    def first_token(self) -> float | None:
+        """Seconds until the first token of one stream, by its prompt and prefill; None where either is not stated."""
+        if self.streams != 1 or not self.prefill_rate or not self.input_tokens:
+            return None
+        return self.input_tokens / self.prefill_rate
+
+
+class KvRates(Struct, frozen=True, forbid_unknown_fields=True):
+    """Tokens per second of one stream on a Spark by the type of the KV cache, `depth` tokens into the context; `what`
+    is the output or the prefill."""
+
+    model: str
+    rates: dict[str, float]
+    depth: int
+    source: str
+    date: str
+    quantization: str = field(name="format", default="")
+    runtime: str = VLLM.id
+    what: str = "output"
+    conditions: str = ""
+
+    def slower(self, kv: str) -> float | None:
+        """By how many percent of f16 that type is slower; None where either is not known."""
+        whole, rate = self.rates.get("f16"), self.rates.get(kv)
+        return None if whole is None or rate is None else 100 * (1 - rate / whole)
+
+
+class Accuracy(Struct, frozen=True, forbid_unknown_fields=True):
+    """Results of tests, in percent: of the model in its format, then of the full precision where that is stated."""
+
+    model: str
+    scores: dict[str, tuple[float, ...]]
+    source: str
+    date: str
+    quantization: str = field(name="format")
+    machine: str = ""
+    conditions: str = ""
+
+
+class Claim(Struct, frozen=True, forbid_unknown_fields=True):
+    """What a source says of `models`, and what contradicts it."""
+
+    says: str
+    dispute: str
+    source: str
+    models: tuple[str, ...]
 
 
 class KnownCheckpoint(Struct, frozen=True, forbid_unknown_fields=True):
@@ -271,6 +329,9 @@ class KnownModels(Struct, frozen=True, forbid_unknown_fields=True):
     architecture: tuple[Architecture, ...] = ()
     checkpoint: tuple[KnownCheckpoint, ...] = ()
     figure: tuple[Reference, ...] = ()
+    kv: tuple[KvRates, ...] = ()
+    accuracy: tuple[Accuracy, ...] = ()
+    claim: tuple[Claim, ...] = ()
     source: dict[str, PublishedSource] = field(default_factory=dict)
 
 
@@ -339,6 +400,64 @@ def quantization_words(name: str, config: str) -> str:
     if bits and config != "none":
         return f"{bits[1]}-bit"
     return "BF16" if config == "none" else config
+
+
+def published_of(model: str) -> KnownModels:
+    """All of that model in any format; a name of a published checkpoint stands for its other names too."""
+    others = (each.names for each in published_facts().checkpoint if model.lower() in each.names)
+    families = {family(name) for name in (model, *next(others, ()))}
+    return published_where(lambda name: family(name) in families)
+
+
+def published_where(keep: Callable[[str], bool], engine: str = "") -> KnownModels:
+    """All of the models that are kept by their names; of one engine where it is named by its id. The figures of Sparks
+    first, each machine's by model."""
+    known = published_facts()
+    figures = [each for each in known.figure if keep(each.model) and engine in ("", each.runtime)]
+    families = {family(each.model) for each in figures}
+    return replace(
+        known,
+        figure=tuple(sorted(figures, key=lambda each: (each.machine, each.model.rpartition("/")[2].lower()))),
+        kv=tuple(each for each in known.kv if keep(each.model) and engine in ("", each.runtime)),
+        accuracy=tuple(each for each in known.accuracy if keep(each.model)),
+        claim=tuple(each for each in known.claim if families & {family(name) for name in each.models}),
+    )
+
+
+def published_words(model: str) -> tuple[tuple[str, str], ...]:
+    """What is published of a model, in a few rows of label and text: speeds of one stream on one Spark, accuracy, and
+    what is disputed."""
+    known = published_of(model)
+    rates: dict[str, list[float]] = {}
+    for each in known.figure:
+        if each.alone:
+            rates.setdefault(each.quantization, []).append(each.decode_rate)
+    speeds = (
+        f"{bits} {' to '.join(f'{end:g}' for end in sorted({min(found), max(found)}))}" for bits, found in rates.items()
+    )
+    return (
+        *((("one stream", f"{', '.join(speeds)} tok/s"),) if rates else ()),
+        *(("accuracy", accuracy_text(each)) for each in known.accuracy),
+        *(("disputed", text) for text in disputes(known)),
+    )
+
+
+def accuracy_text(found: Accuracy) -> str:
+    """`NVFP4, of the full precision: MMLU Pro 85 of 85.6, ...`, with where it is from."""
+    scores = (f"{name} {' of '.join(f'{value:.4g}' for value in values)}" for name, values in found.scores.items())
+    return f"{found.quantization}: {', '.join(scores)} % ({found.conditions})"
+
+
+def disputes(known: KnownModels) -> tuple[str, ...]:
+    """What sources say and what contradicts it: claims, then single figures."""
+    return (
+        *(f"{each.says} ({each.source}): {each.dispute}" for each in known.claim),
+        *(
+            f"{each.decode_rate:g} tok/s of {each.model} ({each.source}, {each.date}): {each.dispute}"
+            for each in known.figure
+            if each.dispute
+        ),
+    )
 
 
 _QUANTIZATIONS: Final = re.compile(

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from spark_tui.base.engine.runtimes import family, published_facts, quantization_words
+from spark_tui.base.engine.runtimes import family, is_known, published_facts, quantization_words
 from spark_tui.base.errors import SparkError
 from spark_tui.observe.results.adapter import FileResults, UnreadableResult, result_from_json
 from spark_tui.observe.results.model.compare import SpeedVerdict, beside, compare
@@ -334,7 +334,9 @@ def test_every_published_figure_has_a_source_with_a_licence() -> None:
     for reference in found:
         assert reference.decode_rate > 0
         assert reference.model and reference.quantization and reference.date
-        assert reference.runtime in ("vllm", "sglang", "trtllm", "llama-cpp", "ollama")
+        assert is_known(reference.runtime) or (reference.machine and not reference.runtime)
+    for of in (*published_facts().kv, *published_facts().accuracy, *published_facts().claim):
+        assert of.source in known
 
 
 def test_published_figures_stand_beside_a_run_of_the_same_model_and_format() -> None:

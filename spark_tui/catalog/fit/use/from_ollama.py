@@ -66,8 +66,7 @@ def _speed(model: OllamaModel, preset: Preset | None) -> Speed | None:
     """Ollama's own with one stream on one Spark."""
     words = family(model.name.replace(":", "-"))
     for each in published_facts().figure:
-        own = each.runtime == OLLAMA.id and (each.machines, each.streams) == (1, 1)
-        if own and family(each.model) == words:
+        if each.alone and each.runtime == OLLAMA.id and family(each.model) == words:
             return Speed(each.decode_rate, SpeedSource.PUBLISHED, f"{each.source}, {each.date}")
     total = preset.facts.total_parameters if preset is not None else None
     if preset is None or not total or not model.size:

@@ -328,8 +328,8 @@ def _published_by_others(preset: Preset, quantization: str, text: str) -> tuple[
     found = [
         each
         for each in published_facts().figure
-        if (each.machines, each.streams, each.quantization) == (1, 1, bits)
-        and not each.dispute
+        if each.alone
+        and each.quantization == bits
         and (not each.drafting or re.search(rf'"method"\s*:\s*"{each.drafting}"|(?i:{each.drafting})_DRAFTER', text))
         and family(each.model) == mine
     ]

@@ -77,6 +77,8 @@ def why_none(run: BenchRun) -> str:
 def why_not_beside(run: BenchRun, reference: Reference) -> str:
     """Why a figure of the same model is not comparable with this run's; empty where only the streams may differ."""
     conditions = run.conditions
+    if reference.machine:
+        return f"of an {reference.machine}"
     if reference.machines != 1:
         return f"of {reference.machines} machines"
     bits = quantization_words(conditions.model, conditions.quantization)

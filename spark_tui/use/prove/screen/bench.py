@@ -578,6 +578,9 @@ class BenchScreen(ListScreen):
         else:
             self.action_start_bench()
 
+    def action_open_references(self) -> None:
+        self.spark.show_aside("references")
+
     def action_next_bench_page(self) -> None:
         self.turn_page(1)
 
