@@ -210,7 +210,7 @@ _TABLE: Final = (
     (Scope.BENCH, "next_bench_page", "right", "Page", "Next page: run, conditions, compare, A/B, prove", "", ""),
     (Scope.BENCH, "previous_bench_page", "left", "Page back", "Previous page", "-", ""),
     (Scope.BENCH, "open_run", "enter", "Read", "Scroll the page; on an empty list: benchmark", "-", ""),
-    (Scope.BENCH, "open_references", "R", "References", "Published figures of all models", "", "references list"),
+    (Scope.BENCH, "open_references", "t", "Table", "Published speeds, KV cache, accuracy", "", "references list"),
     # References
     (Scope.REFERENCES, "filter_references", "slash", "Filter", "Filter the list", "", "references list WORD"),
     (Scope.REFERENCES, "leave_references", "escape", "Back", "Back to the previous screen", "", ""),

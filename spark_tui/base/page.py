@@ -99,6 +99,12 @@ def labelled(pairs: Sequence[tuple[str, str | None]]) -> tuple[Row, ...]:
     return tuple(Row(text, label) for label, text in pairs if text)
 
 
+def titled(title: str, pairs: Sequence[tuple[str, str | None]]) -> Page:
+    """A section of labelled rows; nothing where there are none."""
+    rows = labelled(pairs)
+    return (Section(title, rows),) if rows else ()
+
+
 def cells(*texts: str | Cell) -> tuple[Cell, ...]:
     """One row of a table; plain texts become plain cells."""
     return tuple(text if isinstance(text, Cell) else Cell(text) for text in texts)

@@ -410,7 +410,8 @@ def published_of(model: str) -> KnownModels:
 
 
 def published_where(keep: Callable[[str], bool], engine: str = "") -> KnownModels:
-    """All of the models that are kept by their names; of one engine where it is named by its id. The figures of Sparks
+    """All of the models that are kept by their names; of one engine where it is
+    named by its id, which accuracy is not stated of. The figures of Sparks
     first, each machine's by model."""
     known = published_facts()
     figures = [each for each in known.figure if keep(each.model) and engine in ("", each.runtime)]
@@ -419,7 +420,7 @@ def published_where(keep: Callable[[str], bool], engine: str = "") -> KnownModel
         known,
         figure=tuple(sorted(figures, key=lambda each: (each.machine, each.model.rpartition("/")[2].lower()))),
         kv=tuple(each for each in known.kv if keep(each.model) and engine in ("", each.runtime)),
-        accuracy=tuple(each for each in known.accuracy if keep(each.model)),
+        accuracy=() if engine else tuple(each for each in known.accuracy if keep(each.model)),
         claim=tuple(each for each in known.claim if families & {family(name) for name in each.models}),
     )
 
@@ -431,12 +432,12 @@ def published_words(model: str) -> tuple[tuple[str, str], ...]:
     rates: dict[str, list[float]] = {}
     for each in known.figure:
         if each.alone:
-            rates.setdefault(each.quantization, []).append(each.decode_rate)
+            rates.setdefault(f"{each.quantization}{' drafted' if each.drafting else ''}", []).append(each.decode_rate)
     speeds = (
         f"{bits} {' to '.join(f'{end:g}' for end in sorted({min(found), max(found)}))}" for bits, found in rates.items()
     )
     return (
-        *((("one stream", f"{', '.join(speeds)} tok/s"),) if rates else ()),
+        *((("published", f"{', '.join(speeds)} tok/s with one stream on one Spark"),) if rates else ()),
         *(("accuracy", accuracy_text(each)) for each in known.accuracy),
         *(("disputed", text) for text in disputes(known)),
     )
@@ -449,14 +450,16 @@ def accuracy_text(found: Accuracy) -> str:
 
 
 def disputes(known: KnownModels) -> tuple[str, ...]:
-    """What sources say and what contradicts it: claims, then single figures."""
+    """What sources say and what contradicts it: claims, then figures, those of one reason together."""
+    doubted: dict[tuple[str, str], list[str]] = {}
+    for each in known.figure:
+        if each.dispute:
+            doubted.setdefault((f"{each.model} ({each.source}, {each.date})", each.dispute), []).append(
+                f"{each.decode_rate:g}"
+            )
     return (
         *(f"{each.says} ({each.source}): {each.dispute}" for each in known.claim),
-        *(
-            f"{each.decode_rate:g} tok/s of {each.model} ({each.source}, {each.date}): {each.dispute}"
-            for each in known.figure
-            if each.dispute
-        ),
+        *(f"{', '.join(rates)} tok/s of {of}: {why}" for (of, why), rates in doubted.items()),
     )
 
 

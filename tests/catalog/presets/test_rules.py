@@ -213,6 +213,9 @@ CAUTIONS = [
     Caution("llama_cpp_q4_kv", W, Preset("nano-gguf", Origin.USER, "f", "org/model",
         "ghcr.io/ggml-org/llama.cpp:server-cuda13-b8399", "llama-cpp",
         command="llama-server -m /models/m.gguf --cache-type-k q4_0 --cache-type-v q4_0 --port 8080")),
+    Caution("llama_cpp_slow_kv", W, Preset("nano-gguf", Origin.USER, "f", "org/model",
+        "ghcr.io/ggml-org/llama.cpp:server-cuda13-b8399", "llama-cpp",
+        command="llama-server -m /models/m.gguf --cache-type-k turbo4 --cache-type-v turbo4 --port 8080")),
     # --- speculation
     Caution("speculative_config_unreadable", E, **copied(QWEN36_27B, "--speculative-config mtp"), fix=NO_DRAFT),
     Caution("speculation_under_load", W, PRESETS[QWEN36_35B], {"max_num_seqs": "64"}, "max_num_seqs=4"),
@@ -398,10 +401,10 @@ SPARK_ONLY = {
     "nano_image",
 }  # fmt: skip
 ANY_ENGINE = {
-    "shm_large", "llama_cpp_q4_kv", "reported_failing", "mistral_without_system_prompt", "parser_plugin_missing",
-    "required_file_missing", "lan_without_key", "gated_without_token", "image_architecture", "stable_image",
-    "ngc_image_old", "provisional_image", "floating_tag", "takes_host", "shares_host", "unknown_publisher",
-    "allowed_rights", "needs_gpu",
+    "shm_large", "llama_cpp_q4_kv", "llama_cpp_slow_kv", "reported_failing", "mistral_without_system_prompt",
+    "parser_plugin_missing", "required_file_missing", "lan_without_key", "gated_without_token", "image_architecture",
+    "stable_image", "ngc_image_old", "provisional_image", "floating_tag", "takes_host", "shares_host",
+    "unknown_publisher", "allowed_rights", "needs_gpu",
 }  # fmt: skip
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from spark_tui.base.context import Context
+from spark_tui.base.engine.runtimes import published_words
 from spark_tui.base.finding import set_options
+from spark_tui.base.page import titled
 from spark_tui.catalog.fit.model.fit import Fit
 from spark_tui.catalog.fit.show.launch import fit_figures, fit_object, fit_verdict
 from spark_tui.catalog.fit.use.fit import LaunchChecks, observe
@@ -29,13 +31,14 @@ def fit(session: Session, name: str, settings: tuple[str, ...]) -> None:
     typed = pairs_from(settings)
     overrides = overrides_from_pairs(typed)
 
-    async def work(context: Context) -> Fit:
+    async def work(context: Context) -> tuple[str, Fit]:
         preset = find_preset(context, name)
         await observe(context, session.err.note)
-        return (await context[LaunchChecks].judge(preset, overrides)).fit
+        return preset.model, (await context[LaunchChecks].judge(preset, overrides)).fit
 
-    found = session.run(work)
-    session.out.answer(fit_object(name, found), (*fit_verdict(found), *fit_figures(found)))
+    model, found = session.run(work)
+    published = titled("Published of this model", published_words(model))
+    session.out.answer(fit_object(name, found), (*fit_verdict(found), *fit_figures(found), *published))
     for change in found.changes:
         if change.pairs:
             words = set_options(tuple((typed | dict(change.pairs)).items()))

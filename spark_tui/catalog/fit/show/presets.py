@@ -13,6 +13,7 @@ from msgspec.structs import asdict, replace
 from spark_tui.base.engine.container import ImageFacts
 from spark_tui.base.engine.image import start_script
 from spark_tui.base.engine.invocation import OFF
+from spark_tui.base.engine.runtimes import published_words
 from spark_tui.base.errors import PresetError, SparkError
 from spark_tui.base.finding import Finding, Severity
 from spark_tui.base.page import (
@@ -30,6 +31,7 @@ from spark_tui.base.page import (
     finding_section,
     labelled,
     maybe,
+    titled,
 )
 from spark_tui.base.quantities import GIB, human_bytes, human_count, short_tokens
 from spark_tui.base.secret import mask_secrets
@@ -394,8 +396,12 @@ def overview(
 
 
 def speeds(preset: Preset) -> Page:
+    """Those that its recipe is written for, then what is published of its model in any format."""
     each = preset.facts.published
-    return _listed("Published speeds", [f"{s.tokens_per_second:g} tok/s: {s.conditions} [{s.source}]" for s in each])
+    return (
+        *_listed("Published speeds", [f"{s.tokens_per_second:g} tok/s: {s.conditions} [{s.source}]" for s in each]),
+        *titled("Published of this model", published_words(preset.model)),
+    )
 
 
 def recipe(preset: Preset) -> Page:
@@ -539,6 +545,7 @@ def _grounds(pick: Pick) -> list[tuple[str, str | None]]:
         ("state", "runs now" if each.running else "served here before" if each.served else "not started here yet"),
         ("proved", each.proof.text if each.proof is not None else "not yet"),
         ("licence", clean_line(facts.licence) or "unknown"),
+        *published_words(each.preset.model),
         ("warning", next((one.summary for one in warnings if one.severity is Severity.WARNING), None)),
     ]
 

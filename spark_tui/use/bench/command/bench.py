@@ -159,6 +159,7 @@ def show_run(session: Session, context: Context, run: BenchRun) -> None:
     if published := context[Results].published(run):
         rows = tuple(row for each in published for row in present.beside_rows(each))
         out.page((Section("Published by others", rows),))
+    out.page(present.of_model(run))
     if judged := present.agreement_row(run.checks):
         err.say(f"{judged.label}: {judged.text}", "dim")
     if not context.demo:

@@ -8,10 +8,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from spark_tui.base.actions import key_of
-from spark_tui.base.engine.runtimes import Reference, family, quantization_words
+from spark_tui.base.engine.runtimes import Reference, family, published_words, quantization_words
 from spark_tui.base.engine.state import EngineState
 from spark_tui.base.finding import NOT_READ_YET, Reading, reason_of, value_of
-from spark_tui.base.page import Cell, Column, Page, Row, Section, Table, Tone, cells, labelled
+from spark_tui.base.page import Cell, Column, Page, Row, Section, Table, Tone, cells, labelled, titled
 from spark_tui.base.quantities import gib, human_count, human_duration
 from spark_tui.base.text import clean_line
 from spark_tui.observe.engines.show.engines import ago as since_moment
@@ -794,7 +794,13 @@ def published_page(run: BenchRun, found: Sequence[PublishedComparison], referenc
     if excluded and not run.conditions.simulated:
         texts = list(dict.fromkeys(excluded))[:MOST_PUBLISHED]
         page.append(Section("Published, not compared", tuple(Row(text, tone=Tone.QUIET) for text in texts)))
-    return tuple(page)
+    return (*page, *of_model(run))
+
+
+def of_model(run: BenchRun) -> Page:
+    """What is published of its model in any format; empty for a simulated run."""
+    model = run.conditions.model
+    return titled("Published of this model", () if run.conditions.simulated else published_words(model))
 
 
 def beside_rows(each: PublishedComparison) -> tuple[Row, ...]:

@@ -6,7 +6,7 @@ from typing import Final
 
 from spark_tui.base.engine.image import NGC, OWN_DFLASH, name_of, ngc_release, shown_version
 from spark_tui.base.engine.invocation import compact_json, parse
-from spark_tui.base.engine.runtimes import known_models
+from spark_tui.base.engine.runtimes import known_models, published_facts
 from spark_tui.catalog.presets.model.overrides import Speculation
 from spark_tui.catalog.presets.model.rules.context import (
     ERROR,
@@ -140,6 +140,25 @@ def llama_cpp_q4_kv(launch: LaunchContext) -> Matches:
         value = launch.value(key) or ""
         if launch.preset.engine == "llama-cpp" and value.startswith("q4"):
             yield RuleMatch(f"{name} {value}")
+
+
+@RULES.add(
+    WARNING,
+    "This type of KV cache makes llama.cpp slower on a Spark.",
+    "Use f16, or q8_0 for both: within 5 % of f16.",
+    any_engine=True,
+)
+def llama_cpp_slow_kv(launch: LaunchContext) -> Matches:
+    """By the table of speeds by KV cache: reading it back costs more than the memory that it saves is worth here."""
+    for key, name in _Q4_FLAGS.items():
+        value = launch.value(key) or ""
+        found = [
+            (less, each) for each in published_facts().kv if (less := each.slower(value)) and each.what == "output"
+        ]
+        if launch.preset.engine == "llama-cpp" and found:
+            less, each = max(found, key=lambda pair: pair[0])
+            measured = f"{each.rates[value]:g} tok/s beside {each.rates['f16']:g} with f16, {each.depth:,} tokens deep"
+            yield RuleMatch(f"{name} {value}: {less:.1f} % slower, {measured}")
 
 
 # --- single models ----------------------------------------------------------------------------------------
