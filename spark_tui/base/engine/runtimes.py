@@ -230,29 +230,34 @@ class PublishedSource(Struct, frozen=True, forbid_unknown_fields=True):
     url: str = ""
 
 
-class Reference(Struct, frozen=True, forbid_unknown_fields=True):
-    """One published measurement. `decode_rate` is output tokens per second of all `streams` together after prefill
-    (per stream where there is one), `prefill_rate` prompt tokens per second; lengths in tokens, None: not stated.
-    `machines` is how many Sparks served together, `date` as the source dates it. `drafting` is the method that drafted
-    (`unknown`: one may have), `dispute` why the figure is doubted. `machine` is another one than a Spark;
-    `scaling` is in percent of linear."""
+class Published(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is published of one model in one format. `date` is as the source dates it; `machine` another one than a
+    Spark."""
 
     model: str
-    quantization: str = field(name="format")
-    decode_rate: float = field(name="output")
     source: str
     date: str
+    quantization: str = field(name="format", default="")
     runtime: str = VLLM.id
+    machine: str = ""
+    conditions: str = ""
+
+
+class Reference(Published, frozen=True, kw_only=True):
+    """One published measurement. `decode_rate` is output tokens per second of all `streams` together after prefill
+    (per stream where there is one), `prefill_rate` prompt tokens per second; lengths in tokens, None: not stated.
+    `machines` is how many Sparks served together. `drafting` is the method that drafted (`unknown`: one may have),
+    `dispute` why the figure is doubted; `scaling` is in percent of linear."""
+
+    decode_rate: float = field(name="output")
     version: str = ""
     streams: int = 1
     prefill_rate: float | None = field(name="prefill", default=None)
     input_tokens: int | None = field(name="prompt", default=None)
     output_tokens: int | None = field(name="answer", default=None)
     machines: int = 1
-    conditions: str = ""
     drafting: str = ""
     dispute: str = ""
-    machine: str = ""
     knee: bool = False
     scaling: float | None = None
 
@@ -269,19 +274,13 @@ class Reference(Struct, frozen=True, forbid_unknown_fields=True):
         return self.input_tokens / self.prefill_rate
 
 
-class KvRates(Struct, frozen=True, forbid_unknown_fields=True):
+class KvRates(Published, frozen=True, kw_only=True):
     """Tokens per second of one stream on a Spark by the type of the KV cache, `depth` tokens into the context; `what`
     is the output or the prefill."""
 
-    model: str
     rates: dict[str, float]
     depth: int
-    source: str
-    date: str
-    quantization: str = field(name="format", default="")
-    runtime: str = VLLM.id
     what: str = "output"
-    conditions: str = ""
 
     def slower(self, kv: str) -> float | None:
         """By how many percent of f16 that type is slower; None where either is not known."""
@@ -289,16 +288,10 @@ class KvRates(Struct, frozen=True, forbid_unknown_fields=True):
         return None if whole is None or rate is None else 100 * (1 - rate / whole)
 
 
-class Accuracy(Struct, frozen=True, forbid_unknown_fields=True):
+class Accuracy(Published, frozen=True, kw_only=True):
     """Results of tests, in percent: of the model in its format, then of the full precision where that is stated."""
 
-    model: str
     scores: dict[str, tuple[float, ...]]
-    source: str
-    date: str
-    quantization: str = field(name="format")
-    machine: str = ""
-    conditions: str = ""
 
 
 class Claim(Struct, frozen=True, forbid_unknown_fields=True):
@@ -410,9 +403,8 @@ def published_of(model: str) -> KnownModels:
 
 
 def published_where(keep: Callable[[str], bool], engine: str = "") -> KnownModels:
-    """All of the models that are kept by their names; of one engine where it is
-    named by its id, which accuracy is not stated of. The figures of Sparks
-    first, each machine's by model."""
+    """All of the models that are kept by their names; of one engine where it is named by its id, which is not stated of
+    accuracy. The figures of Sparks first, each machine's by model."""
     known = published_facts()
     figures = [each for each in known.figure if keep(each.model) and engine in ("", each.runtime)]
     families = {family(each.model) for each in figures}
@@ -444,9 +436,10 @@ def published_words(model: str) -> tuple[tuple[str, str], ...]:
 
 
 def accuracy_text(found: Accuracy) -> str:
-    """`NVFP4, of the full precision: MMLU Pro 85 of 85.6, ...`, with where it is from."""
+    """`NVFP4 of full precision: MMLU Pro 85 of 85.6, ... %`, with where it is from."""
+    beside = " of full precision" if max(map(len, found.scores.values())) > 1 else ""
     scores = (f"{name} {' of '.join(f'{value:.4g}' for value in values)}" for name, values in found.scores.items())
-    return f"{found.quantization}: {', '.join(scores)} % ({found.conditions})"
+    return f"{found.quantization}{beside}: {', '.join(scores)} % ({found.conditions})"
 
 
 def disputes(known: KnownModels) -> tuple[str, ...]:

@@ -9,9 +9,8 @@ from msgspec.structs import replace
 
 from spark_tui.base.engine.runtimes import (
     NOT_STATED,
-    Accuracy,
     KnownModels,
-    KvRates,
+    Published,
     PublishedSource,
     Reference,
     disputes,
@@ -29,12 +28,16 @@ _FIGURES: Final = (
 )  # fmt: skip
 
 
-def engine_text(each: Reference | KvRates) -> str:
+def engine_text(each: Published) -> str:
     return runtime_named(each.runtime).title if is_known(each.runtime) else "not stated"
 
 
 def machine_text(each: Reference) -> str:
     return each.machine or ("DGX Spark" if each.machines == 1 else f"{each.machines} DGX Sparks")
+
+
+def rate_text(each: Reference) -> str:
+    return f"{each.decode_rate:,.0f}" if each.decode_rate >= 1000 else f"{each.decode_rate:g}"
 
 
 def note(each: Reference) -> str:
@@ -72,8 +75,8 @@ def figures_table(figures: Sequence[Reference], *, models: bool = True) -> Table
                 f"{engine_text(each)} {each.version}".rstrip(),
                 machine_text(each),
                 str(each.streams or "many"),
-                f"{each.decode_rate:,g}" if each.decode_rate < 1000 else f"{each.decode_rate:,.0f}",
-                "" if linear is None else f"{linear:.0f} %",
+                rate_text(each),
+                "" if linear is None else f"{linear:.1f} %",
                 "" if each.prefill_rate is None else f"{each.prefill_rate:,.0f}",
                 "" if first is None else f"{first:.1f} s",
                 each.source,
@@ -87,9 +90,8 @@ def figures_table(figures: Sequence[Reference], *, models: bool = True) -> Table
 
 def models_table(known: KnownModels) -> Table:
     """One row a model in any format: the most tok/s of one stream on one Spark, and how many figures there are."""
-    found: dict[frozenset[str], list[Reference | KvRates | Accuracy]] = {}
-    everything: tuple[Reference | KvRates | Accuracy, ...] = (*known.figure, *known.kv, *known.accuracy)
-    for each in everything:
+    found: dict[frozenset[str], list[Published]] = {}
+    for each in everything(known):
         found.setdefault(family(each.model), []).append(each)
     names = {key: members[0].model for key, members in found.items()}
     rows = {
@@ -114,12 +116,16 @@ def models_table(known: KnownModels) -> Table:
 def model_page(known: KnownModels) -> Page:
     """Everything of a model: speeds with scaling and knee, speeds by KV cache, accuracy, disputes, sources."""
     sections = [Section("Speeds", table=figures_table(known.figure, models=False))] if known.figure else []
-    knees = tuple(
-        Row(f"{each.decode_rate:,g} tok/s at {each.streams} streams, {machine_text(each)} ({each.source})", "knee")
+    scaled = tuple(
+        Row(
+            f"{rate_text(each)} tok/s at {each.streams or 'many'} streams, "
+            f"{'' if each.scaling is None else f'{each.scaling:g} % of linear, '}{machine_text(each)} ({each.source})",
+            "knee" if each.knee else "most",
+        )
         for each in known.figure
-        if each.knee
+        if each.knee or each.scaling is not None
     )
-    sections += [Section("Scaling", knees)] if knees else []
+    sections += [Section("Scaling", scaled)] if scaled else []
     if known.kv:
         rows = tuple(
             cells(
@@ -155,10 +161,13 @@ def model_page(known: KnownModels) -> Page:
     return (*sections, *disputed_page(known), Section("Sources", sources))
 
 
+def everything(known: KnownModels) -> tuple[Published, ...]:
+    return (*known.figure, *known.kv, *known.accuracy)
+
+
 def sources_of(known: KnownModels) -> dict[str, PublishedSource]:
     """The sources of what is there, by their id."""
-    used = {*(each.source for each in known.figure), *(each.source for each in known.kv)}
-    used |= {*(each.source for each in known.accuracy), *(each.source for each in known.claim)}
+    used = {*(each.source for each in everything(known)), *(each.source for each in known.claim)}
     return {id_: source for id_, source in known.source.items() if id_ in used}
 
 
