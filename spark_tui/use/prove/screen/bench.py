@@ -15,7 +15,7 @@ from textual.events import Resize
 from textual.widgets import TabbedContent
 
 from spark_tui.base.actions import Scope, key_of
-from spark_tui.base.engine.runtimes import published_facts
+from spark_tui.base.engine.runtimes import published_of
 from spark_tui.base.errors import SparkError, UsageError
 from spark_tui.base.finding import EventKind
 from spark_tui.base.jobs import BenchStatus
@@ -309,7 +309,8 @@ class BenchScreen(ListScreen):
         run, now = result.run if result is not None else None, self.context.clock.now()
         page = present.sentence("Choose a run that was measured.")
         if run is not None:
-            published = present.published_page(run, self.context[Results].published(run), published_facts().figure)
+            figures = published_of(run.conditions.model).figure
+            published = present.published_page(run, self.context[Results].published(run), figures)
             page = (*present.history_page(run, self._results, now), *published)
         self._comparison = page
         self.page("compare").show(page)
