@@ -144,6 +144,11 @@ _TYPED: Final = (
     Option(TOOLS, bool, "on or off", "on", label="tool calls", help=": agents need them", silent="on where known",
            spelled={"vllm": ()}),
     Option("n_gpu_layers", spelled={"vllm": (), "llama-cpp": ("--n-gpu-layers", "-ngl", "--gpu-layers")}),
+    Option("cache_type_k", spelled={"vllm": (), "llama-cpp": ("--cache-type-k", "-ctk")}),
+    Option("cache_type_v", spelled={"vllm": (), "llama-cpp": ("--cache-type-v", "-ctv")}),
+    Option("threads", spelled={"vllm": (), "llama-cpp": ("--threads", "-t")}),
+    Option("batch_size", spelled={"vllm": (), "llama-cpp": ("--batch-size", "-b")}),
+    Option("ubatch_size", spelled={"vllm": (), "llama-cpp": ("--ubatch-size", "-ub")}),
     Option("attention_backend", spelled={"vllm": ("--attention-backend",), "sglang": ("--attention-backend",)}),
     Option("reasoning_parser", spelled={
         "vllm": ("--reasoning-parser",), "sglang": ("--reasoning-parser",), "trtllm": ("--reasoning_parser",)}),

@@ -6,10 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from spark_tui.base.engine.invocation import OPTIONS, SETTABLE
 from spark_tui.base.errors import ExitCode, UsageError
 from spark_tui.base.settings import ExposureChoice
-from spark_tui.catalog.presets.model.overrides import Overrides, overrides_from_pairs, pairs_from
+from spark_tui.catalog.presets.model.command import command_of, settable
+from spark_tui.catalog.presets.model.overrides import TYPED_KEYS, Overrides, overrides_from_pairs, pairs_from
 from tests.cases import all_cases
+from tests.shipped import SHIPPED_FILES
 
 
 def test_pairs_become_typed_values() -> None:
@@ -96,3 +99,18 @@ def test_anything_a_person_types_is_understood_or_refused(pairs: dict[str, str])
         overrides_from_pairs(pairs)
     except UsageError as error:
         assert error.summary and error.remedy
+
+
+def test_what_is_proposed_for_a_misspelled_key_can_be_set() -> None:
+    """For presets of every engine, and with the keys of all of them."""
+    first = {(each.engine, each.facts.runs_as_is): each for each in SHIPPED_FILES.load().presets}
+    assert len({engine for engine, _ in first}) >= 3
+    for preset in first.values():
+        for key in dict.fromkeys((*OPTIONS, *TYPED_KEYS)):
+            misspelled = key[:-1] + "x" if key[:-1] + "x" not in OPTIONS else key + "xx"
+            with pytest.raises(UsageError) as refused:
+                command_of(preset, Overrides(values=((misspelled, "1"),)), preset.model)
+            said, _, proposed = refused.value.remedy.partition("Did you mean ")
+            for each in proposed.rstrip("?").split(" or ") if not said else ():
+                always = each in ("name", "port") or (each in TYPED_KEYS and each not in SETTABLE)
+                assert always or settable(preset, each), (preset.name, misspelled, each)

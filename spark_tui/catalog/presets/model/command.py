@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Final
 
 from msgspec import Struct
@@ -23,6 +23,7 @@ from spark_tui.base.engine.invocation import (
     METHOD,
     OFF,
     OPTIONS,
+    SETTABLE,
     TOKENS,
     TOOLS,
     VLLM_KEYS,
@@ -198,6 +199,12 @@ def settable(preset: Preset, key: str) -> bool:
     return not preset.facts.runs_as_is and key in keys_of(preset.engine)
 
 
+def _unknown(preset: Preset, key: str) -> UsageError:
+    """The error for a key that the preset does not take; what it proposes, it takes."""
+    own = filter(partial(settable, preset), (*SETTABLE, *keys_of(preset.engine)))
+    return unknown_key(key, (*places_in(preset), *own), preset.name)
+
+
 def missing_values(preset: Preset) -> tuple[str, ...]:
     """Placeholders of the command for which the recipe has no value: they must be given with `--set`."""
     return render(preset.command, _defaults(preset, preset.model)).missing
@@ -253,7 +260,7 @@ def _command(preset: Preset, overrides: Overrides, model: str) -> Command:
         if key in used:
             continue
         if key not in keys_of(preset.engine):
-            raise unknown_key(key, (*used, *keys_of(preset.engine)), preset.name)
+            raise _unknown(preset, key)
         found = _editable(found, preset, key)
         try:
             found = found.with_option(key, value)
@@ -387,7 +394,7 @@ def _as_is(
     if unusable is not None and script is not None and (variable := script.options.get(unusable)):
         raise UsageError(f"This preset's image reads {unusable} from a variable.", f"Set it: env.{variable}=VALUE")
     if unusable is not None:
-        raise unknown_key(unusable, used, preset.name)
+        raise _unknown(preset, unusable)
     if preset.options.network == HOST_NETWORK:
         raise PresetError(
             "An image that runs as it is cannot be kept to this machine on the host's network.",

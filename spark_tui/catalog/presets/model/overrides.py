@@ -179,6 +179,8 @@ TYPED_KEYS: Final = tuple(
     name for name in Overrides.__struct_fields__ if name not in ("values", "extra_args", "extra_env", "auto_share")
 )
 
+_EVERYWHERE: Final = ("name", "port", *(key for key in TYPED_KEYS if key not in SETTABLE))
+
 
 def pairs_from(texts: Iterable[str]) -> dict[str, str]:
     """`key=value` words as a mapping; the last of a repeated key counts. Raises UsageError."""
@@ -295,11 +297,12 @@ def settings_text(change: Change) -> str:
 
 
 def unknown_key(key: str, known: Iterable[str], preset: str) -> UsageError:
-    """The error for a key that the preset does not take, with near spellings; a setting of others is no misspelling."""
+    """The error for a key that the preset does not take, with near ones of the `known`, which it takes, and of what
+    every launch takes; a setting of other presets is no misspelling."""
     listed = f"spark-tui presets show {clean_line(preset)}"
     if key in TYPED_KEYS:
         return UsageError(f"`{key}` cannot be set for this preset.", f"Its settings: {listed}")
-    near = difflib.get_close_matches(key, sorted(set(known) | set(TYPED_KEYS)), n=3, cutoff=0.6)
+    near = difflib.get_close_matches(key, sorted({*known, *_EVERYWHERE}), n=3, cutoff=0.6)
     hint = f"Did you mean {' or '.join(near)}?" if near else f"Known: {listed}"
     return UsageError(f"Unknown parameter {_shown(key)}.", hint)
 

@@ -26,7 +26,7 @@ RULES: Final = RuleTable()
 
 # What --quantization may be on top of an unquantized checkpoint; everything else names a format that must be there.
 _PREQUANTIZED: Final = ("modelopt", "compressed-tensors", "awq", "gptq", "mxfp4")
-_Q4_FLAGS: Final = {"cache_type_k": "--cache-type-k", "ctk": "-ctk", "cache_type_v": "--cache-type-v", "ctv": "-ctv"}
+_KV_TYPES: Final = ("cache_type_k", "cache_type_v")
 _BACKENDS: Final = ("attention_backend", "moe_backend", "linear_backend")
 _MOE_OF_GEMMA_26B: Final = ("marlin", "cutlass", "vllm_cutlass")
 
@@ -136,10 +136,10 @@ def nvfp4_kv(launch: LaunchContext) -> Matches:
 )
 def llama_cpp_q4_kv(launch: LaunchContext) -> Matches:
     """Measured on a Spark: prompt processing falls by 92.5 % at 64K (282.7 to 21.3 tokens/s, llama.cpp b8399)."""
-    for key, name in _Q4_FLAGS.items():
+    for key in _KV_TYPES:
         value = launch.value(key) or ""
         if launch.preset.engine == "llama-cpp" and value.startswith("q4"):
-            yield RuleMatch(f"{name} {value}")
+            yield RuleMatch(f"{key}={value}", (("cache_type_k", "q8_0"), ("cache_type_v", "q8_0")))
 
 
 @RULES.add(
@@ -150,7 +150,7 @@ def llama_cpp_q4_kv(launch: LaunchContext) -> Matches:
 )
 def llama_cpp_slow_kv(launch: LaunchContext) -> Matches:
     """By the table of speeds by KV cache: reading it back costs more than the memory that it saves is worth here."""
-    for key, name in _Q4_FLAGS.items():
+    for key in _KV_TYPES:
         value = launch.value(key) or ""
         found = [
             (less, each) for each in published_facts().kv if (less := each.slower(value)) and each.what == "output"
@@ -158,7 +158,8 @@ def llama_cpp_slow_kv(launch: LaunchContext) -> Matches:
         if launch.preset.engine == "llama-cpp" and found:
             less, each = max(found, key=lambda pair: pair[0])
             measured = f"{each.rates[value]:g} tok/s beside {each.rates['f16']:g} with f16, {each.depth:,} tokens deep"
-            yield RuleMatch(f"{name} {value}: {less:.1f} % slower, {measured}")
+            change = (("cache_type_k", "q8_0"), ("cache_type_v", "q8_0"))
+            yield RuleMatch(f"{key}={value}: {less:.1f} % slower, {measured}", change)
 
 
 # --- single models ----------------------------------------------------------------------------------------
