@@ -14,7 +14,7 @@ from spark_tui.catalog.presets.adapter.imports import FolderRecipeStore
 from spark_tui.catalog.presets.adapter.store import PresetFiles, parse
 from spark_tui.catalog.presets.model.preset import MappingValue, Origin, plain
 from spark_tui.catalog.presets.model.recipe import Dialect
-from spark_tui.catalog.presets.use.imports import ImportOutcome, RecipeStore, import_recipes
+from spark_tui.catalog.presets.use.imports import ImportOutcome, PastedText, RecipeStore, import_recipes
 from tests.cases import all_cases
 from tests.dialect_fixtures import EUGR, IMPORTABLE, REAL, SPARKRUN, WITHOUT_COMMAND, document, imported
 from tests.ordinary_user import ordinary_user
@@ -162,6 +162,36 @@ def test_what_is_no_recipe_is_no_concern(store: RecipeStore, tmp_path: Path) -> 
     (folder / "bench.yml").write_text("- 1\n")
     (folder / "r.yml").write_text(V1)
     assert outcomes(import_recipes(store, folder)) == {"r.yml": "imported"}
+
+
+def test_recipes_and_commands_are_found_within_what_people_write_about_them(store: RecipeStore, tmp_path: Path) -> None:
+    listed = "".join(f"    {line}\n" for line in V1.replace("name: R", "name: listed").splitlines())
+    compose = "services:\n  eight:\n    image: vllm/vllm-openai:v0.20.0\n    command: org/eight\n"
+    quoted = "".join(f"> {line}\n" for line in f"name: cited\n{V2}".splitlines())
+    post = f"""Works here: try it. Note: it is slow.
+
+{V1}2 Likes
+A list of mine:
+
+{listed}
+name: nobody, and no recipe at all
+
+```yaml
+{compose}```
+docker run --gpus all --name ran vllm/vllm-openai vllm serve org/ran
+As Jo wrote:
+{quoted}
+name: [broken
+model: x
+"""
+    (tmp_path / "post.md").write_text(post)
+    report = import_recipes(store, tmp_path / "post.md")
+    assert [(each.recipe.path, each.recipe.name) for each in report.recipes if each.problem is None] == [
+        ("post.md:3", "R"), ("post.md:11", "listed"), ("post.md:20", "eight"), ("post.md:25", "ran"),
+        ("post.md:27", "cited"),
+    ], [str(each.problem) for each in report.recipes]  # fmt: skip
+    pasted = import_recipes(store, PastedText(post, "paste"), replace=True)
+    assert [each.recipe.name for each in pasted.recipes] == ["R", "listed", "eight", "ran", "cited"]
 
 
 def test_a_folder_without_recipes_is_refused(store: RecipeStore, tmp_path: Path) -> None:

@@ -6,6 +6,8 @@ import os
 import re
 import stat
 from collections.abc import Iterator
+from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
@@ -22,11 +24,12 @@ from spark_tui.catalog.presets.model.dialects.importing import (
     CollectedFiles,
     FoundFile,
     Registry,
+    blocks_within,
     is_recipe,
     licence_of,
     remote_of,
 )
-from spark_tui.catalog.presets.model.preset import ListValue, MappingValue, compact
+from spark_tui.catalog.presets.model.preset import ListValue, MappingValue, Node, compact
 
 MAX_SCRIPT_BYTES: Final = 64 * 1024
 MOD_FOLDER: Final = "mods"
@@ -133,6 +136,8 @@ def _small_text(path: Path) -> str:
 
 MAX_DEPTH: Final = 8
 MAX_RECIPES: Final = 2_000
+MAX_WITHIN: Final = 200
+"""Parts of one text that are read as a recipe."""
 MAX_ENTRIES: Final = 50_000
 MAX_TOTAL_BYTES: Final = 32 * 1024 * 1024
 FILE_MODE: Final = 0o644
@@ -221,9 +226,23 @@ class FolderRecipeStore:
 def _read_text(name: str, text: str, place: str) -> FoundFile:
     text = unquoted(text) if text.startswith(">") else text
     try:
-        return FoundFile(name, text, parse(text, place))
+        found = FoundFile(name, text, parse(text, place))
     except PresetError as error:
-        return FoundFile(name, text, problem=error)
+        found = FoundFile(name, text, problem=error)
+    if isinstance(found.document, MappingValue):
+        return found
+    within = []
+    for line, block in islice(blocks_within(unquoted(text)), MAX_WITHIN):
+        with suppress(PresetError):  # prose, or a part of another program's file
+            each = FoundFile(name, block, parse("\n" * (line - 1) + block, place), line=line)
+            within += [each] if _is_known(each.document) else []
+    return replace(found, within=tuple(within))
+
+
+def _is_known(document: Node | None) -> bool:
+    """Whether it is a recipe, or a Compose file with an engine."""
+    compose = isinstance(document, MappingValue) and is_compose(document) and compose_commands(document)
+    return is_recipe(document) or bool(compose)
 
 
 # --- walking ----------------------------------------------------------------------------------------------
@@ -268,13 +287,7 @@ class _Walk(Struct):
     def result(self, asked: Path) -> tuple[tuple[FoundFile, ...], tuple[FoundFile, ...]]:
         """What was asked for, and what lies beside it. In a folder only recipes count; a named file always does."""
         if asked.is_dir():
-            found = tuple(
-                f
-                for f in self.files.values()
-                if f.problem is not None
-                or is_recipe(f.document)
-                or (isinstance(f.document, MappingValue) and is_compose(f.document) and compose_commands(f.document))
-            )
+            found = tuple(f for f in self.files.values() if f.problem is not None or _is_known(f.document))
             return tuple(sorted(found, key=lambda each: each.path)), ()
         name = self._relative(asked)
         return (self.files[name],), tuple(f for f in self.files.values() if f.path != name)
@@ -320,8 +333,9 @@ class _Walk(Struct):
         try:
             text = decoded(self._read(path, MAX_BYTES), path)
             found = _read_text(name, text, str(path))
-            # A broken recipe is reported as one; in any other text there may be commands.
-            self.files[name] = replace(found, text="") if path.suffix in SUFFIXES and found.problem else found
+            # A broken recipe is reported as one; in any other text there may be commands and recipes.
+            broken = path.suffix in SUFFIXES and found.problem is not None
+            self.files[name] = replace(found, text="", within=()) if broken else found
         except PresetError as error:
             self.files[name] = FoundFile(name, problem=error)
         except OSError as error:

@@ -107,8 +107,8 @@ def import_recipes(
     gathered = store.given(source.text, source.called) if isinstance(source, PastedText) else store.gather(source)
     files = tuple(each for found in gathered.files for each in with_commands(found))
     names = names_of(tuple(found.path for found in files))
-    if isinstance(source, PastedText):
-        names |= {found.path: own_name(found) for found in files}
+    pasted = isinstance(source, PastedText)
+    names |= {found.path: own_name(found) for found in files if pasted or (found.line and not found.command)}
     if name:
         if len(names) > 1:
             raise UsageError(
@@ -117,7 +117,7 @@ def import_recipes(
         names = dict.fromkeys(names, _preset_name(name))
     examined = (examine(each, gathered, names[each.path], paths=paths, chosen=bool(name)) for each in files)
     recipes = tuple(_import(store, each, builtin, replace=replace) for each in examined)
-    if not recipes and not isinstance(source, PastedText):
+    if not recipes and not pasted:
         passed = f"{len(gathered.passed_over)} passed over" if gathered.passed_over else ""
         raise UsageError(
             f"There is no recipe in {clean_line(str(source))}.",

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from itertools import takewhile
+from operator import attrgetter
 from typing import Final
 
 from msgspec import Struct, field
@@ -131,7 +132,7 @@ class FoundFile(Struct, frozen=True):
     """One file, or one `docker run` of it. `path` is relative to the registry; `problem` says why there is no document.
 
     `command` is a `docker run` command that was found in a text, which begins at `line`; `variant` the one of a vLLM
-    recipe that is meant.
+    recipe that is meant. `within` are the recipes that a text holds which is none itself; `line` is where each begins.
     """
 
     path: str
@@ -141,6 +142,7 @@ class FoundFile(Struct, frozen=True):
     command: str = ""
     line: int = 0
     variant: str = ""
+    within: tuple[FoundFile, ...] = ()
 
 
 class CollectedFiles(Struct, frozen=True):
@@ -186,7 +188,7 @@ def is_recipe(document: Node | None) -> bool:
 
 def with_commands(found: FoundFile) -> tuple[FoundFile, ...]:
     """A file as it is, each variant of a vLLM recipe that one Spark can hold, each engine of a Compose file, or, where
-    it is no recipe and holds `docker run` commands, each of them."""
+    it is no recipe, each recipe and each `docker run` command within it, in their order."""
     if isinstance(found.document, MappingValue) and dialect_of(found.document) is Dialect.VLLM:
         stem, suffix = posixpath.splitext(found.path)
         variants = variants_of(found.document) if found.document.get("recommended_command") is None else ()
@@ -200,11 +202,39 @@ def with_commands(found: FoundFile) -> tuple[FoundFile, ...]:
         ) or (replace(found, problem=_no_engine(found.path)),)
     if is_recipe(found.document):
         return (found,)
-    commands = find_commands(found.text)
-    named = (found.path if len(commands) == 1 else f"{found.path}:{command.line}" for command in commands)
-    return tuple(
-        FoundFile(path, command=command.text, line=command.line) for path, command in zip(named, commands, strict=True)
-    ) or (found,)
+    taken = [range(each.line, each.line + each.text.count("\n")) for each in found.within]
+    commands = [each for each in find_commands(found.text) if not any(each.line in lines for lines in taken)]
+    parts = [*found.within, *(FoundFile(found.path, command=each.text, line=each.line) for each in commands)]
+    if len(parts) > 1:
+        parts = [replace(each, path=f"{found.path}:{each.line}") for each in sorted(parts, key=attrgetter("line"))]
+    return tuple(part for each in parts for part in ((each,) if each.command else with_commands(each))) or (found,)
+
+
+_FIRST_KEY: Final = re.compile(
+    r"([ \t]*)(?P<key>recipe_version|name|model|container|runtime|services|include):(?:\s|\Z)"
+)
+_LINE_OF_RECIPE: Final = re.compile(r"\s|#|-\s|(?P<key>[A-Za-z_][\w.-]*):(?:\s|\Z)|\Z")
+
+
+def blocks_within(text: str) -> Iterator[tuple[int, str]]:
+    """The parts of a text that may be recipes, each from a line with a key of recipes to the last one that can belong
+    to it, with the number of the first. A post says other things before and behind; a key that comes again begins the
+    next one."""
+    lines, at = text.split("\n"), 0
+    while at < len(lines):
+        first, begin = _FIRST_KEY.match(lines[at]), at
+        at += 1
+        if first is None:
+            continue
+        indent, seen = first[1], {first["key"]}
+        while at < len(lines):
+            inside = lines[at].startswith(indent) and _LINE_OF_RECIPE.match(lines[at], len(indent))
+            key = inside["key"] if inside else None
+            if key in seen or (lines[at].strip() and not inside):
+                break
+            seen |= {key} if key else set()
+            at += 1
+        yield begin + 1, "".join(line[len(indent) :].rstrip() + "\n" for line in lines[begin:at]).rstrip() + "\n"
 
 
 def _no_engine(path: str) -> PresetError:
@@ -221,7 +251,7 @@ def plain_name(path: str) -> str:
 
 
 def own_name(found: FoundFile) -> str:
-    """A preset's name for a recipe that has no file: its own, or its model's."""
+    """A preset's name for a recipe that has no file of its own: its own, or its model's."""
     document = found.document if isinstance(found.document, MappingValue) else EMPTY
     return plain_name(str(scalar(document, "name") or scalar(document, "model") or "recipe"))
 
