@@ -450,9 +450,10 @@ class _Import:
         self.spec, self.step = _written_out(self.spec, script)
         own = [name for name in self.env if script.is_own(name)]
         several = [name for name in own if script.variables[name].nodes]
+        settings = ", ".join(option for name in own if (option := script.variables[name].option))
         self.tell(
             f"{', '.join(name for name in own if name not in several)}: written as {' '.join(script.server)} and its "
-            "options, as the image's start script does. Settings change them."
+            f"options, as the image's start script does. Settings change them{settings and f': {settings}'}."
         )
         if several:
             self.tell(f"{', '.join(several)}: left out. For several Sparks: spark-tui up NAME --nodes CLUSTER")
