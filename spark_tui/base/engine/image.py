@@ -1,5 +1,6 @@
 """Image names, the vLLM that an image can hold, which words of a command its entrypoint already has, and what the
-start scripts of images take: a file in `start_scripts` describes each; another image is another file."""
+start scripts of images take: a file in `start_scripts` describes each; another image is another file. And what people
+patch in them."""
 
 from __future__ import annotations
 
@@ -348,3 +349,83 @@ def start_script(image: str) -> StartScript | None:
     described."""
     name = name_of(image)
     return next((each for each in start_scripts() if name in each.names), None)
+
+
+# --- patches ----------------------------------------------------------------------------------------------
+
+PRESENT: Final = "present"
+"""Of a patch in an image; else `absent`, or the other version of its package."""
+
+
+class Patch(Struct, frozen=True, forbid_unknown_fields=True):
+    """One change of an image's files. `step` is how a person makes it, `needs` the variable, with its value, that asks
+    for it. An image has it with `pattern` in `file`, a path below site-packages (with no pattern: where that file is),
+    or with `package` in `version`; with neither it cannot be seen. `since` is the first vLLM that has it, empty where
+    none is known; `instead` what takes its place."""
+
+    about: str
+    source: str
+    step: str = ""
+    needs: str = ""
+    file: str = ""
+    pattern: str = ""
+    package: str = ""
+    version: str = ""
+    since: str = ""
+    instead: str = ""
+
+    def held_by(self, image: str) -> bool | None:
+        """Whether that image's vLLM has it, by the image's name; None where the name does not say it."""
+        since, newest = parse_version(self.since), newest_possible(image)
+        if since is None or newest is None or (newest >= since and ngc_release(image)):
+            return None
+        return newest >= since
+
+
+@cache
+def patches() -> dict[str, Patch]:
+    """What is known of patches of images, by id: `b12x/dsl`, `mods/drop-caches`."""
+    return msgspec.toml.decode(_SCRIPTS.with_name("patches.toml").read_bytes(), type=dict[str, Patch])
+
+
+def visible_patches() -> dict[str, Patch]:
+    """Those that can be seen in an image."""
+    return {id_: each for id_, each in patches().items() if each.file or each.package}
+
+
+def patches_for(env: Iterable[tuple[str, str]], mods: Iterable[str] = ()) -> dict[str, Patch]:
+    """Those that a recipe asks for, by its variables and the mods that it names (`@eugr/mods/x`, `mods/x`, `x`)."""
+    given = {f"{name}={value}" for name, value in env} | {f"mods/{_base(name)}" for name in mods}
+    return {id_: each for id_, each in patches().items() if id_ in given or each.needs in given}
+
+
+def mod_words(name: str, image: str) -> str:
+    """`mods/drop-caches: drops the page cache ...`: what a mod changes, and whether that image has it already; the name
+    alone where it is unknown."""
+    mod, newest = patches().get(f"mods/{_base(name)}"), newest_possible(image)
+    if mod is None:
+        return name
+    held, here = mod.held_by(image), f"the image's vLLM {shown_version(newest)}" if newest is not None else ""
+    has = {
+        None: f"vLLM has it since {mod.since}; to see whether this image does: spark-tui images --inspect {image}",
+        True: f"not needed: {here} has it (since {mod.since})",
+        False: f"needed: {here} is older than {mod.since}",
+    }[held]
+    instead = f"in its place: {mod.instead}" if mod.instead and held is not False else ""
+    return f"{name}: {'; '.join(filter(None, (mod.about, mod.since and has, instead)))}"
+
+
+LOOK: Final = """\
+def seen(package, version, file, pattern):
+    if package:
+        found = [each.version for each in metadata.distributions() if each.metadata["Name"] == package]
+        return "absent" if not found else "present" if version in found else found[0]
+    for folder in sys.path:
+        path = os.path.join(folder, file)
+        if os.path.isfile(path):
+            with open(path, errors="replace") as text:
+                return "present" if re.search(pattern, text.read(4194304)) else "absent"
+    return "absent"
+"""
+"""Python, for a container of the image, that says PRESENT of a patch or what is there instead. Needs `metadata`, `os`,
+`re` and `sys`."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import Final
 
@@ -107,13 +107,15 @@ class ImageVersion(Struct, frozen=True):
 class ImageEntry(Struct, frozen=True):
     """An image by one of its names: a tag, else `repo@digest`, else its id. `stored` is None for one that a preset
     names and that is not downloaded. `remote` is the registry's digest for the tag, why it is unknown, or None before
-    it was asked for."""
+    it was asked for. `patches` are those that were seen inside or that a preset with this image asks for, by id:
+    PRESENT, `absent`, the other version of a package, or empty before an inspection."""
 
     name: str
     stored: StoredImage | None = None
     uses: tuple[ImageUse, ...] = ()
     versions: tuple[ImageVersion, ...] = ()
     remote: str | SparkError | None = None
+    patches: Mapping[str, str] = {}
 
     @property
     def digest(self) -> str:

@@ -89,7 +89,13 @@ def test_the_report_as_data(place: Place) -> None:
     )  # fmt: skip
     assert (otter["dialect"], otter["values_needed"]) == ("eugr recipe (version 1)", ["open"])
     assert otter["mods"] == [
-        {"name": "mods/patch", "script": "mods/patch/run.sh", "lines": ["# Patches it.", "patch -p1"]}
+        {
+            "name": "mods/patch",
+            "script": "mods/patch/run.sh",
+            "lines": ["# Patches it.", "patch -p1"],
+            "about": None,
+            "about_reason": "spark-tui does not know this mod",
+        }
     ]
     assert (pulse["outcome"], pulse["file"], pulse["problem"]["line"]) == ("refused", None, 2)
 

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import gc
 import json
-from collections.abc import Callable
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
 from spark_tui.base.engine.container import ContainerStatus
+from spark_tui.base.engine.image import PRESENT, patches, visible_patches
 from spark_tui.base.errors import (
     DaemonNotRunning,
     DockerError,
@@ -23,6 +27,7 @@ from spark_tui.base.errors import (
 from spark_tui.base.finding import Missing, Stale
 from spark_tui.catalog.presets.model.preset import Preset, PresetFacts
 from spark_tui.manage.images.model import IMAGES, ImageEntry, ImagesView, ImageUser, TagState
+from spark_tui.manage.images.show.images import image_page
 from spark_tui.manage.images.use.images import Images
 from spark_tui.observe.explain.model.starts import StartRecord
 from tests.fakes_docker import FakeDocker
@@ -54,6 +59,10 @@ class Shelf(Kit):
 
 def entry_of(view: ImagesView, name: str) -> ImageEntry:
     return next(each for each in view.entries if each.name == name)
+
+
+def page_text(entry: ImageEntry, view: ImagesView) -> str:
+    return "\n".join(row.text for section in image_page(entry, view, 0.0) for row in section.rows)
 
 
 def started(image_id: str, at: float = 1.0, **changes: object) -> StartRecord:
@@ -207,6 +216,64 @@ async def test_whatever_a_container_prints_is_no_crash(printed: tuple[str, ...])
     with pytest.raises(DockerError) as caught:
         await kit.images.inspect(IMAGE)
     assert caught.value.remedy
+
+
+class Interpreter(FakeDocker):
+    """Runs the program of an inspection, with what an image has below `site`."""
+
+    site = Path()
+
+    async def run_once(self, image: str, argv: Sequence[str]) -> tuple[str, ...]:
+        await super().run_once(image, argv)
+        assert argv[0] == "python3"
+        code = [sys.executable, "-S", *argv[1:]]
+        return tuple(subprocess.check_output(code, text=True, env={"PYTHONPATH": str(self.site)}).splitlines())
+
+
+def built(site: Path, *patched: str) -> None:
+    """The files of an image that the stack of the b12x kernels changes: as they were, or `patched`."""
+    for id_, patch in visible_patches().items():
+        if id_.startswith("b12x/") and patch.file:
+            (site / patch.file).parent.mkdir(parents=True, exist_ok=True)
+            text = 'admissible_archs = ["sm_120a"]\nif not arch == Arch.sm_120a:\n'
+            text += "Arch.sm_121a = CUTE_DSL_ARCH\n" if id_ in patched else ""
+            (site / patch.file).write_text(text)
+
+
+def distribution(site: Path, name: str, version: str) -> None:
+    info = site / f"{name}-{version}.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+
+
+async def test_an_inspection_says_which_patches_are_inside(tmp_path: Path) -> None:
+    env = (("VLLM_NVFP4_GEMM_BACKEND", "flashinfer-b12x"),)
+    kit = Shelf(replace(PRESET, env=env, mods=("mods/nemotron-nano", "mods/of-nobody")))
+    kit.docker = Interpreter()
+    kit.context, kit.docker.site = kit.opened(), tmp_path
+    kit.image(IMAGE)
+    kit.image("vllm/other:1")
+    before = entry_of(await kit.images.refresh(), IMAGE)
+    layers = ("vllm", "libs", "dsl", "flashinfer")
+    assert before.patches == {
+        **dict.fromkeys((f"b12x/{each}" for each in layers), ""), "mods/nemotron-nano": "",
+    }  # fmt: skip
+    built(tmp_path, "b12x/dsl")
+    distribution(tmp_path, "nvidia-cutlass-dsl-libs-cu13", "4.5.0")
+    distribution(tmp_path, "vllm", "0.22.0")
+    seen = await kit.images.inspect(IMAGE)
+    assert {each.title: each.version for each in seen.versions} == {"vLLM": "0.22.0"}
+    assert {id_: at for id_, at in seen.patches.items() if id_.startswith(("b12x/", "mods/nemotron"))} == {
+        "b12x/vllm": PRESENT, "b12x/libs": "4.5.0", "b12x/dsl": PRESENT, "b12x/flashinfer": "absent",
+        "mods/nemotron-nano": "absent",
+    }  # fmt: skip
+    text = page_text(seen, await kit.images.refresh())
+    assert "vLLM has it" in text and "accept sm_121" in text and "[ai-muninn.com" in text
+    other = await kit.images.inspect("vllm/other:1")
+    assert "b12x/dsl" in other.patches, "what somebody patched is shown where no preset asks for it"
+    assert not any(patches()[id_].since for id_ in other.patches), "what vLLM has itself is no news"
+    again = await kit.opened()[Images].refresh()
+    assert entry_of(again, IMAGE).patches == seen.patches, "remembered"
 
 
 async def test_an_inspection_without_a_history_lasts_while_the_program_runs() -> None:

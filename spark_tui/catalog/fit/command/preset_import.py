@@ -8,6 +8,7 @@ from typing import IO, Final, cast
 import click
 
 from spark_tui.base.context import Context
+from spark_tui.base.engine.image import mod_words
 from spark_tui.base.errors import (
     RefusedError,
     UsageError,
@@ -52,9 +53,10 @@ _IMPORT_EXAMPLES = """\
 def import_presets(session: Session, source: str, name: str, replace: bool) -> None:
     """Import recipes of eugr (version 1), sparkrun (version 2) and vLLM, and docker run commands, as your presets.
 
-    A file, a folder of them, or a registry cloned with git; a script or guide with docker run commands; - for standard
-    input. Nothing in them is run: hooks and mods are shown. Keys and tokens are removed. NAME of a registry's recipe
-    makes a copy that remembers its commit and hash: `presets show` and doctor say when the recipe there changes.
+    A file, a folder of them, or a registry cloned with git; a script, guide or post with recipes or docker run
+    commands in it; - for standard input. Nothing in them is run: hooks and mods are shown. Keys and tokens are removed.
+    NAME of a registry's recipe makes a copy that remembers its commit and hash: `presets show` and doctor say when the
+    recipe there changes.
     """
     given = PastedText(_piped(session), "standard input") if source == "-" else Path(source)
     is_file = isinstance(given, Path) and given.exists()
@@ -110,6 +112,7 @@ def _report_object(report: ImportReport) -> Object:
 
 def _recipe_object(imported: ImportedRecipe) -> Object:
     recipe = imported.recipe
+    image = recipe.preset.reference if recipe.preset is not None else ""
     return {
         "id": recipe.name,
         "source": recipe.path,
@@ -119,7 +122,15 @@ def _recipe_object(imported: ImportedRecipe) -> Object:
         "changes": list(recipe.changes),
         "kept": {key: mask_secrets(value) for key, value in recipe.kept},
         "hooks": list(recipe.hooks),
-        "mods": [{"name": mod.name, "script": mod.script, "lines": list(mod.lines)} for mod in recipe.mods],
+        "mods": [
+            {
+                "name": mod.name,
+                "script": mod.script,
+                "lines": list(mod.lines),
+                **maybe("about", mod_words(mod.name, image).partition(": ")[2], "spark-tui does not know this mod"),
+            }
+            for mod in recipe.mods
+        ],
         "values_needed": list(recipe.needs),
         "notes": list(recipe.notes),
         "findings": [finding_object(each) for each in review_of(recipe)],

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from spark_tui.base.engine.image import short_digest
+from spark_tui.base.engine.image import mod_words, short_digest
 from spark_tui.base.page import (
     Object,
     Page,
@@ -87,8 +87,10 @@ def _imported(imported: ImportedRecipe) -> Section:
         ("needs", tuple(f"a value for {key}" for key in recipe.needs)),
     )
     rows += [Row(text, label) for label, texts in lists for text in texts]
+    image = recipe.preset.reference if recipe.preset is not None else ""
     for mod in recipe.mods:
-        rows.append(Row(f"{mod.name}, not applied: {mod.script or 'not in the registry'}", "mod"))
+        does = mod_words(mod.name, image).removeprefix(mod.name).replace(": ", ". It ", 1)
+        rows.append(Row(f"{mod.name}, not applied: {mod.script or 'not in the registry'}{does}", "mod"))
         rows += [Row(line, "|", Tone.QUIET) for line in mod.lines]
         rows += [Row(f"({mod.more_lines} more lines)", "|", Tone.QUIET)] if mod.more_lines else []
     rows += [row for finding in review_of(recipe) for row in finding_section(finding).rows]

@@ -11,7 +11,7 @@ from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from spark_tui.base.engine.container import ImageFacts
-from spark_tui.base.engine.image import start_script
+from spark_tui.base.engine.image import mod_words, patches_for, start_script
 from spark_tui.base.engine.invocation import OFF
 from spark_tui.base.engine.runtimes import published_words
 from spark_tui.base.errors import PresetError, SparkError
@@ -390,7 +390,7 @@ def overview(
         *_listed("Cautions", facts.cautions, Tone.WARNING),
         *_listed("Notes", facts.notes),
         *_listed("Hooks, never run by spark-tui", preset.hooks),
-        *_listed("Mods, not applied by spark-tui", preset.mods),
+        *_listed("Mods, not applied by spark-tui", [mod_words(each, preset.reference) for each in preset.mods]),
         *_listed("Kept, not used", [mask_secrets(f"{key}: {value}") for key, value in preset.unknown]),
     )
 
@@ -417,8 +417,16 @@ def recipe(preset: Preset) -> Page:
         *_listed("Variables of the image", _image_variables(preset)),
         *_listed("Needed in the model store", [file.target for file in facts.required_files]),
         *_listed("Done at each start", [f"{step.command}: {step.summary}" for step in facts.required_steps]),
+        *_image_patches(preset),
         command,
     )
+
+
+def _image_patches(preset: Preset) -> Page:
+    """What is to be changed in the image, step by step, for the variables of the preset."""
+    steps = [f"{each.about}: {each.step} [{each.source}]" for each in patches_for(preset.env).values()]
+    see = f"Which of them an image has: spark-tui images --inspect {preset.reference}"
+    return _listed("Patches of the image, which spark-tui does not make", [*steps, see] if steps else [])
 
 
 def _image_variables(preset: Preset) -> list[str]:
@@ -688,6 +696,10 @@ def preset_detail(found: Preset) -> Object:
         "wants_key": facts.wants_key,
         "hooks": list(found.hooks),
         "mods": list(found.mods),
+        "image_patches": [
+            {"id": id_, "about": each.about, "step": each.step, "source": each.source}
+            for id_, each in patches_for(found.env).items()
+        ],
         "unused": dict(found.unknown),
     }
 

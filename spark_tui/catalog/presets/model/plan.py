@@ -34,7 +34,14 @@ from spark_tui.base.engine.container import (
     local_model_path,
 )
 from spark_tui.base.engine.docker_run import read_restart, read_ulimit, spec_hash
-from spark_tui.base.engine.image import ContainerStart, arrange, assumed_entrypoint, repository, start_script
+from spark_tui.base.engine.image import (
+    ContainerStart,
+    arrange,
+    assumed_entrypoint,
+    mod_words,
+    repository,
+    start_script,
+)
 from spark_tui.base.engine.runtimes import KeyDelivery, ModelName, is_known
 from spark_tui.base.errors import PresetError, RefusedError, UsageError
 from spark_tui.base.host.vitals import HostPaths
@@ -290,7 +297,8 @@ def _recipe_notes(preset: Preset) -> Iterator[str]:
     if preset.hooks:
         yield f"The recipe has hooks ({len(preset.hooks)}): spark-tui shows them and does not run them."
     if preset.mods:
-        yield f"Mods of the recipe are not applied: {', '.join(preset.mods)}."
+        mods = "; ".join(mod_words(each, preset.reference) for each in preset.mods)
+        yield f"Mods of the recipe are not applied: {mods}."
     unused = [key for key, _ in preset.unknown if key in _NOT_FOLLOWED]
     if unused:
         yield f"Ignored keys of the recipe: {', '.join(unused)}."

@@ -23,7 +23,7 @@ from spark_tui.manage.images.use.images import Images, find
     metavar="NAME",
     default="",
     shell_complete=complete("images"),
-    help="Read the versions inside this image, in a container without network.",
+    help="Read versions and patches inside this image, in a container without network.",
 )
 def images(session: Session, check: bool, inspected: str) -> int:
     """List container images: disk, versions inside, used by, moved tags.

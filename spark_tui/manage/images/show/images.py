@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from spark_tui.base.actions import by_front_end, key_of
-from spark_tui.base.engine.image import short_digest
+from spark_tui.base.engine.image import PRESENT, patches, short_digest
 from spark_tui.base.errors import SparkError
 from spark_tui.base.page import Cell, Column, Object, Page, Row, Section, Table, Tone, cells, labelled, maybe, moment
 from spark_tui.base.quantities import human_bytes, human_duration
@@ -128,6 +128,7 @@ def image_page(entry: ImageEntry, view: ImagesView, now: float) -> Page:
         Section(rows=(*about, *tag_rows(entry))),
         Section("Used by", tuple(uses) or (Row("Nothing uses it.", tone=Tone.QUIET),)),
         Section("Versions inside", version_rows(entry)),
+        *((Section("Patches inside", patch_rows(entry)),) if entry.patches else ()),
         Section("Names", labelled(names)),
     )
 
@@ -164,6 +165,18 @@ def version_rows(entry: ImageEntry) -> tuple[Row, ...]:
     command = f"Read them: spark-tui images --inspect {entry.name}"
     more = by_front_end(f"{key_of('inspect_image')} reads them inside.", command)
     return *rows, Row(more if rows else f"Unknown. {more}", tone=Tone.QUIET)
+
+
+def patch_rows(entry: ImageEntry) -> tuple[Row, ...]:
+    """Each patch and whether it is there; of one that is not, how it is made."""
+    rows = list[Row]()
+    for id_, state in entry.patches.items():
+        patch, there = patches()[id_], state == PRESENT
+        words = f"vLLM has it; {patch.instead}".rstrip("; ") if there and patch.since else state or UNKNOWN
+        rows.append(Row(f"{patch.about}: {words}", "-", Tone.GOOD if there else Tone.WARNING))
+        if patch.step and not there:
+            rows.append(Row(f"{patch.step} [{patch.source}]", "step", Tone.QUIET))
+    return tuple(rows)
 
 
 def deletion_text(plan: ImageDeletion) -> str:
@@ -207,6 +220,10 @@ def image_object(entry: ImageEntry) -> Object:
         **maybe("created", made, absent or "the image does not say"),
         "versions": [
             {"program": each.title, "version": each.version, "source": each.source} for each in entry.versions
+        ],
+        "patches": [
+            {"id": id_, "about": patches()[id_].about, **maybe("state", state, "the image was not inspected")}
+            for id_, state in entry.patches.items()
         ],
         "used_by": [{"kind": use.kind.value, "name": use.name, "keeps": use.keeps} for use in entry.uses],
         "tag_state": entry.state.value,

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from msgspec.structs import replace
 
 from spark_tui.base.context import Context
 from spark_tui.base.engine.container import StoredImage
-from spark_tui.base.engine.image import familiar, registry_of, repository
+from spark_tui.base.engine.image import (
+    LOOK,
+    PRESENT,
+    familiar,
+    patches,
+    patches_for,
+    registry_of,
+    repository,
+    visible_patches,
+)
 from spark_tui.base.engine.runtimes import runtime_named
 from spark_tui.base.errors import (
     DockerError,
@@ -27,6 +36,7 @@ from spark_tui.base.quantities import human_bytes
 from spark_tui.base.store import Store
 from spark_tui.base.text import clean_line, quoted
 from spark_tui.base.untrusted import load_json
+from spark_tui.catalog.presets.model.preset import Preset
 from spark_tui.catalog.presets.use.rights import PresetSource
 from spark_tui.manage.images.model import (
     IMAGES,
@@ -62,7 +72,7 @@ _TITLES: Final = {
 }
 """Of what a container is asked: distributions of Python, without the `-cu13` at their ends, and `cuda`."""
 _PROGRAM: Final = """\
-import importlib.metadata as metadata, json, re
+import importlib.metadata as metadata, json, os, re, sys
 found = {}
 for each in metadata.distributions():
     name = re.sub(r"-cu[0-9]+$", "", str(each.metadata["Name"]).lower().replace("_", "-"))
@@ -72,6 +82,9 @@ try:
     found["cuda"] = json.load(open("/usr/local/cuda/version.json"))["cuda"]["version"]
 except (OSError, ValueError, KeyError):
     pass
+LOOK
+for name, patch in PATCHES.items():
+    found[name] = seen(*patch)
 print(json.dumps(found))
 """
 _MOST_CELLS: Final = 60
@@ -138,7 +151,8 @@ class Images:
             versions = await self._versions(image, starts)
             for name in names(image):
                 uses = uses_of(image, familiar(name), containers, presets, good)
-                entries.append(ImageEntry(name, image, uses, versions, self._remote.get(name)))
+                patches = self._patches(image, familiar(name), presets)
+                entries.append(ImageEntry(name, image, uses, versions, self._remote.get(name), patches))
         held = {preset for entry in entries for preset in entry.presets}
         missing = sorted({familiar(each.reference) for each in presets if each.image and each.name not in held})
         for name in missing:
@@ -158,10 +172,20 @@ class Images:
             if start.image_id == image.id and start.version:
                 title = runtime_named(start.runtime).title
                 found[title] = ImageVersion(title, clean_line(start.version)[:_MOST_CELLS], "start")
-        for title, text in self._inspected.get(image.id, {}).items():
+        read = self._inspected.get(image.id, {})
+        for title, text in ((title, text) for title, text in read.items() if title not in patches()):
             found[title] = ImageVersion(title, text, "inspected")
         order = [*dict.fromkeys(_TITLES.values()), *sorted(found)]
         return tuple(found[title] for title in dict.fromkeys(order) if title in found)
+
+    def _patches(self, image: StoredImage, name: str, presets: Iterable[Preset]) -> dict[str, str]:
+        """Patches that an inspection found, but for what vLLM has itself, and those that presets with this image ask
+        for."""
+        users = [each for each in presets if familiar(each.reference) == name]
+        asked = {id_ for each in users for id_ in patches_for(each.env, each.mods)}
+        found = {id_: self._inspected.get(image.id, {}).get(id_, "") for id_ in visible_patches()}
+        known = patches()
+        return {id_: at for id_, at in found.items() if id_ in asked or (at == PRESENT and not known[id_].since)}
 
     async def entry(self, name: str) -> ImageEntry:
         """An image by a name, or by the beginning of its id or digest. Raises UsageError where none or several are
@@ -198,11 +222,14 @@ class Images:
     # --- looking inside -------------------------------------------------------------------------------
 
     async def inspect(self, name: str) -> ImageEntry:
-        """Reads the versions inside by a program in a container of the image, and remembers them. Raises SparkError."""
+        """Reads versions and patches inside by a program in a container of the image, and remembers them. Raises
+        SparkError."""
         entry = await self.entry(name)
         if entry.stored is None:
             raise RefusedError(f"{entry.name} is not downloaded.", f"Pull it: docker pull {quoted(entry.name)}")
-        program = _PROGRAM.replace("WANTED", repr(tuple(_TITLES)))
+        wanted = visible_patches()
+        looks = {id_: (each.package, each.version, each.file, each.pattern) for id_, each in wanted.items()}
+        program = _PROGRAM.replace("WANTED", repr(tuple(_TITLES))).replace("PATCHES", repr(looks)).replace("LOOK", LOOK)
         try:
             lines = await self._docker.run_once(entry.stored.id, ("python3", "-c", program))
             found = load_json(lines[-1] if lines else "")
@@ -215,7 +242,8 @@ class Images:
                 "An engine reports its own version once it has started.",
                 detail=error.detail if isinstance(error, DockerError) else str(error),
             ) from error
-        versions = {_TITLES[key]: text for key, text in _texts(found).items() if key in _TITLES}
+        known = _TITLES | {id_: id_ for id_ in looks}
+        versions = {known[key]: text for key, text in _texts(found).items() if key in known}
         self._inspected[entry.stored.id] = versions
         if self._history is not None:
             try:

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator, Mapping
 from itertools import takewhile
 from operator import attrgetter
+from textwrap import dedent
 from typing import Final
 
 from msgspec import Struct, field
@@ -210,31 +211,18 @@ def with_commands(found: FoundFile) -> tuple[FoundFile, ...]:
     return tuple(part for each in parts for part in ((each,) if each.command else with_commands(each))) or (found,)
 
 
-_FIRST_KEY: Final = re.compile(
-    r"([ \t]*)(?P<key>recipe_version|name|model|container|runtime|services|include):(?:\s|\Z)"
+_BLOCK: Final = re.compile(
+    r"^(?P<indent>[ \t]*)(?:recipe_version|name|model|container|runtime|services|include):(?:[ \t][^\n]*)?\n"
+    r"(?:(?P=indent)(?:[ \t#]|-[ \t]|[A-Za-z_][\w.-]*:[ \t])[^\n]*\n|(?P=indent)[A-Za-z_][\w.-]*:\n|[ \t]*\n)*",
+    re.MULTILINE,
 )
-_LINE_OF_RECIPE: Final = re.compile(r"\s|#|-\s|(?P<key>[A-Za-z_][\w.-]*):(?:\s|\Z)|\Z")
 
 
 def blocks_within(text: str) -> Iterator[tuple[int, str]]:
     """The parts of a text that may be recipes, each from a line with a key of recipes to the last one that can belong
-    to it, with the number of the first. A post says other things before and behind; a key that comes again begins the
-    next one."""
-    lines, at = text.split("\n"), 0
-    while at < len(lines):
-        first, begin = _FIRST_KEY.match(lines[at]), at
-        at += 1
-        if first is None:
-            continue
-        indent, seen = first[1], {first["key"]}
-        while at < len(lines):
-            inside = lines[at].startswith(indent) and _LINE_OF_RECIPE.match(lines[at], len(indent))
-            key = inside["key"] if inside else None
-            if key in seen or (lines[at].strip() and not inside):
-                break
-            seen |= {key} if key else set()
-            at += 1
-        yield begin + 1, "".join(line[len(indent) :].rstrip() + "\n" for line in lines[begin:at]).rstrip() + "\n"
+    to it, with the number of the first. A post says other things before and behind."""
+    for found in _BLOCK.finditer(f"{text}\n"):
+        yield text.count("\n", 0, found.start()) + 1, dedent(found[0])
 
 
 def _no_engine(path: str) -> PresetError:
