@@ -418,7 +418,8 @@ def mod_words(name: str, image: str) -> str:
 LOOK: Final = """\
 def seen(package, version, file, pattern):
     if package:
-        found = [each.version for each in metadata.distributions() if each.metadata["Name"] == package]
+        called = ((str(each.metadata["Name"]).lower().replace("_", "-"), each) for each in metadata.distributions())
+        found = [each.version for name, each in called if name == package]
         return "absent" if not found else "present" if version in found else found[0]
     for folder in sys.path:
         path = os.path.join(folder, file)

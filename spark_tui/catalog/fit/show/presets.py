@@ -448,6 +448,7 @@ def recipe_values(preset: Preset) -> Page:
         ("environment", mask_secrets(" ".join(f"{key}={value}" for key, value in preset.env))),
         ("in the model store", ", ".join(file.target for file in preset.facts.required_files)),
         ("at each start", ", ".join(step.summary for step in preset.facts.required_steps)),
+        ("image patches", ", ".join(each.about for each in patches_for(preset.env).values())),
     )
     return (Section("Recipe", labelled(values)),) if any(text for _, text in values) else ()
 
