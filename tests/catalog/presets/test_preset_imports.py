@@ -180,7 +180,7 @@ name: nobody, and no recipe at all
 {compose}```
 docker run --gpus all --name ran vllm/vllm-openai vllm serve org/ran
 As Jo wrote:
-{quoted}
+{quoted}Mine was broken:
 name: [broken
 model: x
 """
