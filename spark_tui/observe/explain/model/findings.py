@@ -242,7 +242,7 @@ _TOLD: Final = {
         FindingId.NCCL_SOCKET,
         "NCCL uses TCP on {}, not RDMA: between Sparks that is 10 to 20 times slower.",
         "On one Spark it does not matter. Between several, NCCL_SOCKET_IFNAME and NCCL_IB_HCA must name the ConnectX-7 "
-        "ports (`ibdev2netdev`), and the container needs /dev/infiniband: see `spark-tui cluster doctor`.",
+        "ports (`ibdev2netdev`), and the container needs /dev/infiniband: see `spark-tui cluster doctor NAME`.",
     ),
 }
 _INTERFACE: Final = lazy_pattern(r"\[\d{1,2}\]([\w.\-]{1,40})|$")
