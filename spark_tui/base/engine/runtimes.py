@@ -202,8 +202,8 @@ class ModelFamily(Struct, frozen=True, forbid_unknown_fields=True):
     others: dict[str, Parsers] = field(default_factory=dict)
 
 
-class MeasuredWeights(Struct, frozen=True, forbid_unknown_fields=True):
-    """What the weights took once loaded, in bytes, and whose log says so; of checkpoints with `names` in their name."""
+class KnownBytes(Struct, frozen=True, forbid_unknown_fields=True):
+    """Bytes of the weights, and what says so; of checkpoints with `names` in their name."""
 
     size: int
     source: str
@@ -211,12 +211,14 @@ class MeasuredWeights(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Architecture(Struct, frozen=True, eq=False, forbid_unknown_fields=True):
-    """A public config, as far as it matters here, and the log that it was held against."""
+    """A public config, as far as it matters here, and the log that it was held against. `loaded` is what the weights
+    took once loaded, `read` what one token reads of them."""
 
     names: str
     config: dict[str, Any]
     checked: str = ""
-    loaded: tuple[MeasuredWeights, ...] = ()
+    loaded: tuple[KnownBytes, ...] = ()
+    read: tuple[KnownBytes, ...] = ()
 
 
 NOT_STATED: Final = "not stated; single figures cited"
@@ -320,6 +322,7 @@ class KnownModels(Struct, frozen=True, forbid_unknown_fields=True):
     failure: tuple[dict[str, str], ...] = ()
     family: tuple[ModelFamily, ...] = ()
     architecture: tuple[Architecture, ...] = ()
+    drafter: tuple[KnownBytes, ...] = ()
     checkpoint: tuple[KnownCheckpoint, ...] = ()
     figure: tuple[Reference, ...] = ()
     kv: tuple[KvRates, ...] = ()

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import dataclass
+from typing import Final
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from spark_tui.base.checkpoint import CheckpointFacts, WeightSummary
+from spark_tui.base.checkpoint import CheckpointFacts, ModuleClass, WeightSummary
 from spark_tui.base.errors import UsageError
 from spark_tui.base.finding import Missing, Ok
 from spark_tui.base.host.memory import MemInfo
@@ -19,13 +21,16 @@ from spark_tui.base.quantities import GIB
 from spark_tui.catalog.fit.model.fit import Basis, Fit, FitWord, Neighbour, PartId
 from spark_tui.catalog.fit.model.request import Measured, request_of
 from spark_tui.catalog.fit.model.verdict import auto_share, fit_lines, slices
-from spark_tui.catalog.models.model.config import facts_of, known_model
+from spark_tui.catalog.models.model.config import bytes_for, facts_from, facts_of, known_model
+from spark_tui.catalog.models.model.weights import decode_read, summarise
 from spark_tui.catalog.presets.model.overrides import SHARE, overrides_from_pairs
 from spark_tui.catalog.presets.model.plan import LaunchPlan, plan
 from spark_tui.catalog.presets.model.preset import NO_GPU, ContainerOptions, Origin, Preset, PresetFacts, PublishedSpeed
 from spark_tui.catalog.presets.model.rules.check import check
 from spark_tui.catalog.presets.model.rules.context import LaunchContext
+from tests import TESTS
 from tests.cases import all_cases
+from tests.checkpoint_families import tensors_of
 from tests.fit_kit import fit
 from tests.shipped import SHIPPED_FILES
 
@@ -293,14 +298,72 @@ def test_memory_that_cannot_be_read_leaves_the_needs() -> None:
 
 
 def test_a_drafter_that_is_not_here_is_unknown_and_not_free() -> None:
-    found = of(BUILTIN["gemma-4-31b-it-dflash"])
+    drafts = 'vllm serve {model} --speculative-config \'{"method":"dflash","model":"nobody/drafter"}\''
+    found = of(preset(drafts))
     drafter = found.part(PartId.DRAFTER)
     assert drafter is not None
     assert drafter.size is None
     assert grade(found) == "unknown"
     second = checkpoint("Llama-3.1-8B", 2.0)
-    case = planned(BUILTIN["gemma-4-31b-it-dflash"])
-    assert grade(fit(case, None, memory(), drafter=second)) != "unknown"
+    assert grade(fit(planned(preset(drafts)), None, memory(), drafter=second)) != "unknown"
+
+
+def test_a_published_drafter_is_counted_before_its_download() -> None:
+    found = of(BUILTIN["gemma-4-31b-it-dflash"]).part(PartId.DRAFTER)
+    assert found is not None
+    assert (found.basis, bool(found.size), bool(found.note)) == (Basis.CONFIG, True, True)
+
+
+# What is kept in 16 bits: of the two that are no fixtures with their lists, as their publishers' files have it.
+_KEPT: Final = ("lm_head", "*.linear_attn.*", "*.mlp.gate", "*.shared_expert_gate", "mtp.*", "*visual*")
+_LISTS: Final = {
+    "nemotron-3-nano-30b-a3b-nvfp4": None,
+    "nemotron-3-super-120b-a12b-nvfp4": None,
+    "gpt-oss-120b": None,
+    "gpt-oss-20b": None,
+    "qwen3-next-80b-a3b": (*_KEPT, "*.q_proj", "*.k_proj", "*.v_proj"),
+    "qwen3.6-35b-a3b": _KEPT,
+}
+
+
+@all_cases("name", sorted(_LISTS))
+def test_what_a_token_reads_before_the_download_is_what_the_files_say(name: str) -> None:
+    public, kept = json.loads((TESTS / f"fixtures/models/{name}.json").read_text(encoding="utf-8")), _LISTS[name]
+    if kept is not None:
+        public["hf_quant"] = {"quantization": {"quant_algo": "NVFP4", "exclude_modules": kept}}
+    whole = facts_from(public["config"], source=name)
+    weights = summarise(tensors_of(public), layers=whole.layers)
+    # the routed experts of this one are one tensor, which a list of modules does not reach
+    fused = next(part.wide for part in weights.by_module if part.module is ModuleClass.EXPERTS)
+    parts = [
+        replace(part, size=round(part.size * 4.5 / 16)) if fused > part.size / 2 and part.wide == fused else part
+        for part in weights.by_module
+    ]
+    read = decode_read(replace(whole, weights=replace(weights, by_module=tuple(parts))))
+    known = known_model(name)
+    assert known is not None
+    assert read is not None
+    listed = bytes_for(known.read, f"{name} nvfp4")
+    assert listed is not None
+    assert listed.size == pytest.approx(read.size, rel=0.001)
+    assert listed.source
+
+
+def test_a_ceiling_before_the_download_says_where_it_is_from_and_how_far_it_may_be_off() -> None:
+    """Published: 44 tok/s of Qwen3.6, 42 of Qwen3-Next, 74.75 of the W4A16; all of it in four bits would allow 162."""
+    for name, speed in (
+        ("qwen3.6-35b-a3b-nvfp4", 44.32),
+        ("qwen3-next-80b-a3b-nvfp4", 42.0),
+        ("nemotron3-nano-nvfp4-w4a16", 74.75),
+    ):
+        found = of(BUILTIN[name])
+        assert found.decode is not None
+        assert speed < found.decode.paper < 2 * speed
+        assert any(found.decode.source in note and "10%" in note for note in found.notes)
+    bound = of(BUILTIN["gemma-4-26b-a4b-nvfp4"])
+    assert bound.decode is not None
+    assert bound.decode.bound
+    assert any("not counted" in note for note in bound.notes)
 
 
 def test_a_partial_checkpoint_does_not_pass_for_a_small_one() -> None:

@@ -11,12 +11,14 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from spark_tui.base.checkpoint import CheckpointFacts, KvLayout, WeightFormat, kv_layout
+from spark_tui.base.engine.runtimes import known_models
 from spark_tui.base.finding import Change, Finding, Missing, Reading, Severity
 from spark_tui.base.host.memory import RESERVE_BYTES, MemInfo
 from spark_tui.base.quantities import GIB, human_bytes, short_tokens
 from spark_tui.catalog.fit.model.request import FitRequest, Measured, measured_layout, request_of
-from spark_tui.catalog.models.model.config import facts_of, known_model, loaded_weights
+from spark_tui.catalog.models.model.config import bytes_for, facts_of, known_model
 from spark_tui.catalog.models.model.weights import (
+    LISTED_ERROR,
     DecodeCeiling,
     bytes_of,
     ceiling_of,
@@ -322,7 +324,7 @@ def _layers(checkpoint: CheckpointFacts | None, preset: Preset) -> tuple[Checkpo
 def _weights(checkpoint: CheckpointFacts | None, preset: Preset, measured: Measured | None) -> FitPart:
     summary = checkpoint.weights if checkpoint is not None else None
     known, facts, form = known_model(_names(preset)), preset.facts, _declared_format(preset)
-    logged = loaded_weights(known, _names(preset)) if known is not None else None
+    logged = bytes_for(known.loaded, _names(preset)) if known is not None else None
     size: int | None
     if measured is not None and measured.weights is not None:
         size, basis, note = measured.weights, Basis.MEASURED, measured.source
@@ -340,6 +342,7 @@ def _weights(checkpoint: CheckpointFacts | None, preset: Preset, measured: Measu
     return FitPart(PartId.WEIGHTS, "Weights", size, basis, note)
 
 
+_WIDE: Final = (WeightFormat.BF16, WeightFormat.FP16)
 _CACHE_SIZES: Final = ("block_bytes", "bytes_per_token", "state_bytes")
 
 
@@ -355,8 +358,10 @@ def _declared_format(preset: Preset) -> WeightFormat | None:
 
 
 def _drafter(name: str, drafter: CheckpointFacts | None) -> FitPart:
-    summary = drafter.weights if drafter is not None else None
+    summary, known = drafter.weights if drafter is not None else None, bytes_for(known_models().drafter, name)
     if summary is None or not summary.complete:
+        if known is not None:
+            return FitPart(PartId.DRAFTER, "Drafter", round(known.size * _RESIDENT), Basis.CONFIG, known.source)
         return FitPart(PartId.DRAFTER, "Drafter", None, Basis.UNKNOWN, f"{name} is not in the store")
     return FitPart(PartId.DRAFTER, "Drafter", round(summary.size * _RESIDENT), Basis.FILES)
 
@@ -396,11 +401,15 @@ def _cache_parts(asked: FitRequest, layout: KvLayout | None, basis: Basis) -> It
 
 
 def _decode(checkpoint: CheckpointFacts | None, preset: Preset) -> DecodeCeiling | None:
-    """The decode ceiling: from the headers, else at least the active parameters in the recipe's format."""
+    """The decode ceiling: from the headers, else by the family's list of what stays in 16 bits, else at least the
+    active parameters in the recipe's format."""
     read = decode_read(checkpoint) if checkpoint is not None else None
     if read is not None:
         return ceiling_of(read.size)
     known = known_model(_names(preset))
+    listed = bytes_for(known.read, _names(preset)) if known is not None else None
+    if listed is not None:
+        return ceiling_of(listed.size, source=listed.source)
     is_moe = known is not None and facts_of(known).is_moe
     active = preset.facts.active_parameters or (None if is_moe else preset.facts.total_parameters)
     form = _declared_format(preset)
@@ -430,6 +439,13 @@ def _notes(
     longest = facts.max_position_embeddings if facts is not None else None
     if longest and asked.context and asked.context > longest:
         yield f"The model's context is {longest:,} tokens; {asked.context:,} are asked for."
+    if whole.decode is not None and whole.decode.source:
+        yield (
+            f"Decode: what one token reads is taken from {whole.decode.source}. It is {LISTED_ERROR:.0%} off where the "
+            "image narrows 16-bit layers, and further where another quantization of the model keeps others."
+        )
+    elif whole.decode is not None and whole.decode.bound and _declared_format(asked.launch.preset) not in _WIDE:
+        yield "Decode is below its bound: what this checkpoint keeps in 16 bits is not known, and not counted."
     if whole.decode is not None and not asked.kv.draft_tokens and whole.published > whole.decode.paper:
         yield (
             f"Published: {whole.published:.0f} tok/s, more than the stored weights allow. Possible where the image "

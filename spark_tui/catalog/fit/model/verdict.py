@@ -291,7 +291,7 @@ def _stops(whole: Fit) -> tuple[str, ...]:
 
 
 def _shorter(whole: Fit, asked: FitRequest) -> Change:
-    """The longest context that fits now for the wanted users, with the share for it where the launch names another."""
+    """The longest context that fits now for the wanted users; before it the share, where the launch names another."""
     context = whole.reach.context_now if whole.reach is not None else 0
     if context < SHORTEST or context >= (asked.context or 0) or whole.utilization_most is None:
         return ()
@@ -313,7 +313,7 @@ def _changes(whole: Fit, asked: FitRequest, shorter: Change) -> Iterator[FitChan
         freed = sum(each.holds or 0 for each in whole.neighbours if each.name in whole.stops)
         yield FitChange(f"Stop {' and '.join(whole.stops)} (frees {gib(freed)} GiB).", gains=freed)
     if whole.blocked and shorter:
-        context = int(dict(shorter)["max_model_len"])
+        context = int(shorter[-1][1])
         yield FitChange(f"Shorten the context to {context:,} tokens.", shorter)
     elif not whole.blocked and kv is not None and 1 <= kv.concurrency < users and whole.reach is not None:
         if SHORTEST <= whole.reach.context_now < (whole.context or 0):

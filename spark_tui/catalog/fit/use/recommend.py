@@ -157,12 +157,12 @@ class _Wants(Struct, frozen=True):
 
 
 _WANTS: Final[Mapping[Use, _Wants]] = {
-    # People read five to ten tokens a second; reasoning models write many that are not read.
-    Use.CHAT: _Wants(25.0, 16_384, 1, (Tag.CHAT,)),
+    # People read five to ten tokens a second; models that think write four times as many as are read, and more.
+    Use.CHAT: _Wants(40.0, 16_384, 1, (Tag.CHAT,)),
     # The system prompts of coding agents alone take 14k to 25k tokens.
     Use.AGENT: _Wants(40.0, 65_536, 2, (Tag.AGENT, Tag.CODING)),
     Use.BATCH: _Wants(math.inf, 8_192, 16),
-    Use.VISION: _Wants(25.0, 16_384, 1, (Tag.VISION,)),
+    Use.VISION: _Wants(40.0, 16_384, 1, (Tag.VISION,)),
 }
 _SMALLEST: Final = 4e9
 """Parameters that are counted for a model whose size is not stated."""
@@ -225,12 +225,13 @@ def score(each: Candidate) -> float | None:
 
 
 def speed_of(each: Candidate) -> Speed | None:
-    """This machine's own measurement, else the highest published one, else what the memory's bandwidth allows."""
+    """This machine's own measurement, else the lowest published one, because drafts that are accepted in code may not
+    be in prose, else what the memory's bandwidth allows."""
     if each.own_speed is not None:
         return Speed(each.own_speed, SpeedSource.MEASURED, "")
-    best = max(each.preset.facts.published, key=lambda one: one.tokens_per_second, default=None)
-    if best is not None:
-        return Speed(best.tokens_per_second, SpeedSource.PUBLISHED, best.source)
+    least = min(each.preset.facts.published, key=lambda one: one.tokens_per_second, default=None)
+    if least is not None:
+        return Speed(least.tokens_per_second, SpeedSource.PUBLISHED, least.source)
     decode = each.verdict.fit.decode if each.verdict is not None else None
     if decode is None:
         return None

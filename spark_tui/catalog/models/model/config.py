@@ -20,7 +20,7 @@ from spark_tui.base.checkpoint import (
     StateLayers,
     WeightFormat,
 )
-from spark_tui.base.engine.runtimes import Architecture, MeasuredWeights, known_models
+from spark_tui.base.engine.runtimes import Architecture, KnownBytes, known_models
 from spark_tui.base.text import clean_line, truncate
 from spark_tui.base.untrusted import load_json
 
@@ -483,10 +483,10 @@ def known_model(names: str) -> Architecture | None:
     return next((known for known in known_models().architecture if re.search(known.names, words)), None)
 
 
-def loaded_weights(known: Architecture, names: str) -> MeasuredWeights | None:
-    """What a published log says that its weights take, for the format in the names."""
+def bytes_for(known: Sequence[KnownBytes], names: str) -> KnownBytes | None:
+    """What is known of the weights in the format that the names say; None where nothing is."""
     words = names.lower()
-    return next((found for found in known.loaded if re.search(found.names, words)), None)
+    return next((found for found in known if re.search(found.names, words)), None)
 
 
 @cache

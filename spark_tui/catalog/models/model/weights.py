@@ -143,6 +143,9 @@ MEASURED_BANDWIDTH: Final = 228e9
 """What was measured of it."""
 ENGINE_SHARE: Final = 0.8
 """What engines reach of that when they decode."""
+LISTED_ERROR: Final = 0.1
+"""How far a ceiling may be off that is from a list of layers: published speeds of Nemotron-3-Super and gpt-oss-120b
+lie 7 and 8 % above it, because an image may narrow 16-bit weights as it loads them."""
 
 _WIDE: Final = ("BF16", "F16", "F32", "F64")
 _CLASSES: Final = tuple(
@@ -184,12 +187,14 @@ class DecodeRead(Struct, frozen=True):
 
 class DecodeCeiling(Struct, frozen=True):
     """Tokens per second that the memory allows one stream without speculation: by the data sheet, and as measured.
-    `reads` is what a token reads, in bytes; `bound` says that it reads at least that, so that it is slower rather."""
+    `reads` is what a token reads, in bytes; `bound` says that it reads at least that, so that it is slower rather.
+    `source`: whose list of 16-bit layers it is taken from, where the checkpoint itself is not here."""
 
     reads: int
     paper: float
     measured: float
     bound: bool = False
+    source: str = ""
 
     def span(self, published: float = 0.0) -> tuple[float, float]:
         """What to expect, from what engines reach to what the data sheet allows. A higher `published` speed counts: an
@@ -263,11 +268,11 @@ def read_share(module: ModuleClass, facts: CheckpointFacts) -> float | None:
     return None if facts.experts is None else facts.experts.per_token / facts.experts.routed
 
 
-def ceiling_of(reads: int, *, bound: bool = False) -> DecodeCeiling | None:
+def ceiling_of(reads: int, *, bound: bool = False, source: str = "") -> DecodeCeiling | None:
     """The decode ceiling for a number of bytes per token; None for none."""
     if reads <= 0:
         return None
-    return DecodeCeiling(reads, PAPER_BANDWIDTH / reads, MEASURED_BANDWIDTH / reads, bound)
+    return DecodeCeiling(reads, PAPER_BANDWIDTH / reads, MEASURED_BANDWIDTH / reads, bound, source)
 
 
 def bytes_of(parameters: float, form: WeightFormat) -> int | None:
