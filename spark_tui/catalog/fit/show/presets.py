@@ -39,7 +39,7 @@ from spark_tui.base.text import clean_line, truncate
 from spark_tui.catalog.fit.model.fit import FitWord
 from spark_tui.catalog.fit.show.launch import fit_word, verdict_object
 from spark_tui.catalog.fit.use.finder import Search
-from spark_tui.catalog.fit.use.recommend import Candidate, Disk, LeftOut, Pick, SpeedSource, crowded, on_cpu
+from spark_tui.catalog.fit.use.recommend import RULE, Candidate, Disk, LeftOut, Pick, SpeedSource, crowded, on_cpu
 from spark_tui.catalog.presets.model.command import ToolCalls, missing_values, tool_calls_of
 from spark_tui.catalog.presets.model.plan import LaunchPlan
 from spark_tui.catalog.presets.model.preset import Origin, Preset, PresetFacts, Tag
@@ -528,7 +528,7 @@ def recommendation(picks: Sequence[Pick], others: Sequence[LeftOut], most: int) 
     marks = Row("* measured here   ~ estimated from bytes per token   otherwise published", tone=Tone.QUIET)
     sections = [
         Section(table=Table(_PICK_COLUMNS, tuple(rows), names, "No preset serves this.")),
-        Section("", (marks,)),
+        Section("", (marks, Row(RULE, tone=Tone.QUIET))),
     ]
     for number, pick in enumerate(shown[:_MOST_EXPLAINED], 1):
         sections.append(Section(f"{number}  {pick.candidate.preset.name}", labelled(_grounds(pick))))
@@ -546,6 +546,7 @@ def _grounds(pick: Pick) -> list[tuple[str, str | None]]:
     each, facts = pick.candidate, pick.candidate.preset.facts
     warnings = each.verdict.findings if each.verdict is not None else ()
     return [
+        ("why", pick.why),
         ("speed", pick.speed.text),
         ("size", _sizes(facts) or "not stated: taken as small"),
         ("memory", each.verdict.text if each.verdict is not None else None),
@@ -657,9 +658,11 @@ def recommendation_object(picks: Sequence[Pick], others: Sequence[LeftOut]) -> O
             {
                 **candidate_object(pick.candidate),
                 "score": round(pick.score),
+                "why": pick.why,
                 "speed_tokens_per_second": pick.speed.rate,
                 "speed_basis": pick.speed.basis.value,
                 "speed_source": pick.speed.source,
+                "speed_streams": pick.speed.streams,
             }
             for pick in picks
         ],

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
+from spark_tui.base.engine.runtimes import Reference, family, published_facts, quantization_words
 from spark_tui.base.errors import SparkError
 from spark_tui.base.finding import Finding, Severity
 from spark_tui.base.quantities import gib, short_tokens
@@ -166,22 +167,26 @@ _WANTS: Final[Mapping[Use, _Wants]] = {
 }
 _SMALLEST: Final = 4e9
 """Parameters that are counted for a model whose size is not stated."""
-_NOT_NOW: Final = 0.3
-_UNKNOWN_LICENCE: Final = 0.85
-_WARNED: Final = 0.85
-_CROWDED: Final = 0.8
-_SERVED: Final = 1.15
 _PROVED: Final[Mapping[Severity, float]] = {Severity.OK: 1.25, Severity.ERROR: 0.7}
 """By what `prove` found of the preset as it is now; stale and partial proofs count neither way."""
-_FAVOURED: Final = 1.25
+MANY_USERS: Final = 8
+"""From this number on, the throughput of many streams counts. The first with one stream may be the last with many."""
+_LEAST_GAIN: Final = 2.5
+"""How much more many streams give together than one, where nothing is published: of what is, the least is 2.6 (ten
+streams of Mistral-Small-4), the most 13 (sixteen of Nemotron-3-Nano)."""
+RULE: Final = (
+    "Ranked by size (of a mixture the geometric mean of its total and its active parameters) times speed, as far as "
+    "the use needs it, times what else stands under why."
+)
 
 
 class Speed(Struct, frozen=True):
-    """Tokens per second of one stream: `rate`, its basis and its source."""
+    """Tokens per second of all `streams` together: `rate`, its basis and its source."""
 
     rate: float
     basis: SpeedSource
     source: str
+    streams: int = 1
 
     @property
     def text(self) -> str:
@@ -190,11 +195,12 @@ class Speed(Struct, frozen=True):
 
 
 class Pick(Struct, frozen=True):
-    """A preset that serves the purpose; `score` only compares picks of one list."""
+    """A preset that serves the purpose; `score` only compares picks of one list, `why` is what it is made of."""
 
     candidate: Candidate
     score: float
     speed: Speed
+    why: str = ""
 
 
 class LeftOut(Struct, frozen=True):
@@ -209,11 +215,11 @@ def recommend(candidates: Iterable[Candidate], purpose: Purpose) -> tuple[tuple[
     others: list[LeftOut] = []
     for each in candidates:
         reason = _against(each, purpose)
-        speed = speed_of(each)
+        speed = speed_of(each, purpose.users or 1)
         if reason or speed is None:
             others.append(LeftOut(each, reason or "no speed: none is published, and its size per token is not known"))
         else:
-            picks.append(Pick(each, _score(each, speed, purpose.use), speed))
+            picks.append(Pick(each, *_score(each, speed, purpose.use)))
     picks.sort(key=lambda pick: (-pick.score, pick.candidate.preset.name))
     return tuple(picks), tuple(sorted(others, key=lambda other: other.candidate.preset.name))
 
@@ -221,10 +227,37 @@ def recommend(candidates: Iterable[Candidate], purpose: Purpose) -> tuple[tuple[
 def score(each: Candidate) -> float | None:
     """That for chat, by the launch that the candidate was judged by; None where it does not serve."""
     purpose, speed = Purpose(Use.CHAT), speed_of(each)
-    return None if speed is None or _against(each, purpose) else _score(each, speed, Use.CHAT)
+    return None if speed is None or _against(each, purpose) else _score(each, speed, Use.CHAT)[0]
 
 
-def speed_of(each: Candidate) -> Speed | None:
+def speed_of(each: Candidate, users: int = 1) -> Speed | None:
+    """For many users what is published of many streams of the same model, format and server, else the least that they
+    gain; for a few one stream's."""
+    one = _of_one(each)
+    if users < MANY_USERS:
+        return one
+    many = _of_many(each.preset, users)
+    if many is not None:
+        said = (published_facts().source[many.source].title, f"{many.streams or 'many'} streams", many.conditions)
+        return Speed(many.decode_rate, SpeedSource.PUBLISHED, ", ".join(filter(None, said)), many.streams or users)
+    if one is None:
+        return None
+    return Speed(one.rate * _LEAST_GAIN, SpeedSource.ESTIMATED, f"{_LEAST_GAIN:g} times one stream: {one.text}", users)
+
+
+def _of_many(preset: Preset, users: int) -> Reference | None:
+    """The published throughput nearest to that number of streams, of those as near the lowest."""
+    about = family(preset.model), quantization_words(preset.model, preset.facts.quantization), preset.engine
+    found = (
+        each
+        for each in published_facts().figure
+        if each.streams != 1 and each.machines == 1 and not (each.dispute or each.drafting)
+        if (family(each.model), each.quantization.upper(), each.runtime) == about
+    )
+    return min(found, key=lambda each: (abs(math.log((each.streams or 1) / users)), each.decode_rate), default=None)
+
+
+def _of_one(each: Candidate) -> Speed | None:
     """This machine's own measurement, else the lowest published one, because drafts that are accepted in code may not
     be in prose, else what the memory's bandwidth allows."""
     if each.own_speed is not None:
@@ -269,23 +302,27 @@ def _against(each: Candidate, purpose: Purpose) -> str:
     return ""
 
 
-def _score(each: Candidate, speed: Speed, use: Use) -> float:
-    """Capability times how far the speed goes for the use, times what else counts. The capability of a mixture of
-    experts is taken as that of a dense model of the geometric mean of its total and its active parameters; below the
-    speed that a use wants, a model loses with the square of what is missing."""
-    wants, facts = _WANTS[use], each.preset.facts
-    capability = math.sqrt(_parameters(each))
-    pace = speed.rate / 10 if math.isinf(wants.rate) else min(1.0, speed.rate / wants.rate) ** 2
+def _score(each: Candidate, speed: Speed, use: Use) -> tuple[float, Speed, str]:
+    """By `RULE`, with the speed and what it is made of."""
+    wants, facts, size = _WANTS[use], each.preset.facts, _parameters(each)
+    each_rate = speed.rate / speed.streams
+    pace = speed.rate / 10 if math.isinf(wants.rate) else min(1.0, each_rate / wants.rate) ** 2
+    proved = _PROVED.get(each.proof.severity, 1.0) if each.proof is not None else 1.0
     factors = (
-        _NOT_NOW if each.verdict is not None and each.verdict.word is FitWord.FITS_WHEN_STOPPED else 1.0,
-        _UNKNOWN_LICENCE if licence_unknown(each) else 1.0,
-        _CROWDED if crowded(each) else 1.0,
-        _WARNED if each.worst is Severity.WARNING else 1.0,
-        _SERVED if each.served or each.running else 1.0,
-        _PROVED.get(each.proof.severity, 1.0) if each.proof is not None else 1.0,
-        _FAVOURED if set(wants.favoured) & set(facts.tags) else 1.0,
+        ("fits when another stops", 0.3, each.verdict is not None and each.verdict.word is FitWord.FITS_WHEN_STOPPED),
+        ("image to be built first", 0.05, must_be_built(each)),
+        ("licence unknown", 0.85, licence_unknown(each)),
+        ("crowded", 0.8, crowded(each)),
+        ("warning", 0.85, each.worst is Severity.WARNING),
+        ("served here", 1.15, each.served or each.running),
+        ("proof", proved, proved != 1.0),
+        (f"made for {use.value}", 1.25, bool(set(wants.favoured) & set(facts.tags))),
     )
-    return capability * pace * math.prod(factors)
+    counted = [(name, factor) for name, factor, counts in factors if counts]
+    wanted = f"{each_rate:.0f} tok/s of {wants.rate:g} wanted"
+    reached = f"{speed.rate:.0f} tok/s in all" if math.isinf(wants.rate) else wanted
+    why = ", ".join((f"size {size / 1e9:.1f} B", reached, *(f"{name} x{factor:g}" for name, factor in counted)))
+    return math.sqrt(size) * pace * math.prod(factor for _, factor in counted), speed, why
 
 
 def _parameters(each: Candidate) -> float:
@@ -297,6 +334,11 @@ def crowded(each: Candidate) -> bool:
     """It fits, and its KV cache has no room for all users at full context."""
     available = each.verdict.fit.available if each.verdict is not None else None
     return each.need is not None and available is not None and each.need > available
+
+
+def must_be_built(each: Candidate) -> bool:
+    """Its image is not here, and its name is none of a registry's: it is built on the machine."""
+    return "/" not in each.preset.image and each.verdict is not None and each.verdict.plan.image is None
 
 
 def licence_unknown(each: Candidate) -> bool:

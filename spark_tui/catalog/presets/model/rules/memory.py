@@ -129,7 +129,7 @@ def context_beyond_model(launch: LaunchContext) -> Matches:
             f"--max-model-len {asked}; the model has {own}",
             (("env.VLLM_ALLOW_LONG_MAX_MODEL_LEN", "1"),) if allowed else launch.setting("max_model_len", own),
             ERROR if certain else None,
-            remedy="Set env.VLLM_ALLOW_LONG_MAX_MODEL_LEN=1: its makers allow up to 1M tokens by it, without YaRN."
+            remedy="Set env.VLLM_ALLOW_LONG_MAX_MODEL_LEN=1: its makers allow up to 1M tokens by it alone."
             if allowed
             else f"Set max_model_len={own} or less, or stretch it: YaRN in --hf-overrides and "
             "VLLM_ALLOW_LONG_MAX_MODEL_LEN=1.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from spark_tui.base.engine.image import NGC, OWN_DFLASH, name_of, ngc_release, shown_version
@@ -215,7 +216,8 @@ def trust_remote_code_missing(launch: LaunchContext) -> Matches:
 
 @RULES.add(INFO, "This MoE model is published with expert parallel.", "Set enable_expert_parallel=true.")
 def expert_parallel_missing(launch: LaunchContext) -> Matches:
-    """Section 8 of the guide. On one GPU only the recipe of gpt-oss has it; on several it spreads the experts."""
+    """Section 8 of the guide. It spreads the experts over several GPUs; on one it changes nothing, and only the recipe
+    of gpt-oss has it."""
     several = (launch.integer("tensor_parallel") or 1) > 1
     published = launch.named(known_models().mark["expert_parallel"] if several else r"gpt-oss")
     if published and not launch.switch("enable_expert_parallel"):
@@ -286,13 +288,16 @@ def diffusion_attention(launch: LaunchContext) -> Matches:
     spark=True,
 )
 def reported_failing(launch: LaunchContext) -> Matches:
-    """What others could not get to run on a Spark."""
+    """What others could not get to run; where it is the image's or a variable's, with these."""
     engine = launch.preset.engine
+    words = " ".join((launch.spec.image, *map("=".join, launch.env.items())))
     for each in known_models().failure:
-        if each["engine"] == engine and launch.named(each["names"]):
+        if each["engine"] == engine and launch.named(each["names"]) and re.search(each.get("has", ""), words):
             yield RuleMatch(
-                f"{launch.preset.model} in {engine} (reported in January 2026)",
-                summary=f"This model was reported to fail in {engine} on a DGX Spark: {each['problem']}.",
+                f"{launch.preset.model} in {engine} (reported in {each.get('date', 'January 2026')})",
+                summary=f"This model was reported to fail in {engine} on {each.get('on', 'a DGX Spark')}: "
+                f"{each['problem']}.",
+                severity=INFO if "on" in each else None,
                 remedy=each.get("remedy", ""),
             )
 
