@@ -343,7 +343,7 @@ def test_what_a_token_reads_before_the_download_is_what_the_files_say(name: str)
     known = known_model(name)
     assert known is not None
     assert read is not None
-    listed = bytes_for(known.read, f"{name} nvfp4")
+    listed = bytes_for(known.read, f"{name} {'mxfp4' if 'gpt' in name else 'nvfp4'}")
     assert listed is not None
     assert listed.size == pytest.approx(read.size, rel=0.001)
     assert listed.source

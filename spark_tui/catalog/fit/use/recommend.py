@@ -158,7 +158,7 @@ class _Wants(Struct, frozen=True):
 
 
 _WANTS: Final[Mapping[Use, _Wants]] = {
-    # People read five to ten tokens a second; models that think write four times as many as are read, and more.
+    # People read five to ten tokens a second; models that think write many that are not read, as agents do.
     Use.CHAT: _Wants(40.0, 16_384, 1, (Tag.CHAT,)),
     # The system prompts of coding agents alone take 14k to 25k tokens.
     Use.AGENT: _Wants(40.0, 65_536, 2, (Tag.AGENT, Tag.CODING)),
