@@ -102,9 +102,9 @@ def _verdicts(explanation: Explanation) -> Iterator[Row]:
 
 
 _HARMLESS: Final = {
-    Topic.TILES: "tiles that need more shared memory than GB10 has are skipped; the kernel uses smaller ones",
+    Topic.TILES: "tiles that need more shared memory (SMEM) than GB10 has are skipped; the kernel uses smaller ones",
     Topic.TACTICS: "the autotuner skips tactics that this GPU cannot run, and chooses among the others",
-    Topic.BLOCKS: "a few KV blocks while memory is measured; the cache gets its size later",
+    Topic.BLOCKS: "num_gpu_blocks is overridden with a few blocks while memory is measured; the cache is sized later",
 }
 """Lines of a healthy start that look like trouble: what they mean."""
 
@@ -281,7 +281,10 @@ def explanation_page(explanation: Explanation) -> tuple[Section, ...]:
     return tuple(Section(rows=rows) for rows in shown if rows)
 
 
-_CHOSEN: Final = "The log says which kernel was chosen, not what it does: measure it with `spark-tui bench NAME`."
+_CHOSEN: Final = (
+    "The line is intent, not behaviour: it says which kernel was chosen, not what it does on this GPU. Measure it with "
+    "`spark-tui bench NAME`."
+)
 
 
 def _earlier(start: EarlierStart) -> str:

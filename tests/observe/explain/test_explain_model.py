@@ -223,3 +223,45 @@ def test_what_is_told_does_not_depend_on_batches(size: int) -> None:
 
 def _said(told: Explanation) -> tuple[Any, ...]:
     return told.timeline, verdict_rows(told), told.findings, told.cause
+
+
+MISJUDGED = [
+    *banner("0.20.1", args="'gpu_memory_utilization': 0.85"),
+    *core("Estimated CUDA graph memory: -35.63 GiB total", "Available KV cache memory: 112.00 GiB"),
+]
+
+
+@pytest.mark.parametrize(
+    ("end", "cause", "adopts"),
+    [
+        ("Killed", "killed", True),
+        ("torch.OutOfMemoryError: CUDA out of memory.", "out_of_memory_warmup", True),
+        ("OSError: [Errno 28] No space left on device", "disk_full", False),
+    ],
+)
+def test_cause_and_grave_finding_speak_with_one_voice(end: str, cause: str, adopts: bool) -> None:
+    """A share that is lowered leaves the estimate wrong; the cache's size in bytes does not depend on it."""
+    told = read([*MISJUDGED, *([end] if adopts and cause == "killed" else core(end, level="ERROR"))])
+    assert told.cause is not None and told.cause.id == cause
+    grave = told.findings[0]
+    assert "kv_cache_memory_bytes" in dict(grave.change)
+    assert (told.cause.change == grave.change, told.cause.remedy == grave.remedy) == (adopts, adopts)
+    assert told.proposal is told.cause or not adopts
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        [
+            "[2026-01-20 10:00:00] server_args=ServerArgs(model_path='acme/mixture-NVFP4')",
+            "triton.runtime.errors.OutOfResources: out of resource: shared memory, Required: 106496, Hardware limit: 1",
+        ],
+        [
+            "[TensorRT-LLM] TensorRT LLM version: 1.1.0rc3",
+            "RuntimeError: [TensorRT-LLM][ERROR] Assertion failed: Chunked attention is only supported on SM90",
+        ],
+    ],
+)
+def test_what_another_engines_kernels_cannot_do_here_leads_to_vllm(lines: list[str]) -> None:
+    cause = read(lines).cause
+    assert cause is not None and cause.remedy.startswith("Serve the model with vLLM") and not cause.change

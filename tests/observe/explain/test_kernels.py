@@ -239,6 +239,20 @@ def test_any_kernel_name_has_a_path(name: str, part: str, fmt: str) -> None:
     assert path_of(Kernel(part, fmt, name)) in KernelPath
 
 
+def test_marlin_is_no_fallback_where_the_models_own_recipe_asks_for_it() -> None:
+    """Avarok's image has its own kernels: with another vLLM the recipe says nothing."""
+    facts = facts_of([*core(linear("MarlinNvFp4LinearKernel")), *core(moe("MARLIN"))])
+    own = replace(facts, model="nvidia/Qwen3-Next-80B-A3B-Instruct-NVFP4", version="0.16.0rc2")
+    found = {
+        own: Fp4.WEIGHT_ONLY_INTENDED,
+        replace(own, version="0.22.0"): Fp4.WEIGHT_ONLY_FALLBACK,
+        replace(own, model="acme/model-NVFP4"): Fp4.WEIGHT_ONLY_FALLBACK,
+        # NVIDIA's asks for it for the experts alone
+        replace(own, model="nvidia/Qwen3.6-35B-A3B-NVFP4", version="0.22.0"): Fp4.WEIGHT_ONLY_FALLBACK,
+    }
+    assert {each: fp4_verdict(each, checkpoint(WeightFormat.NVFP4)).verdict for each in found} == found
+
+
 def test_flashinfers_experts_are_not_proposed_beside_mtp() -> None:
     """The check of a launch warns of the pair: it froze a Spark."""
     lines = [*core(linear("MarlinNvFp4LinearKernel")), *core(moe("MARLIN")), *core(WARNING)]

@@ -20,8 +20,9 @@ from spark_tui.base.finding import Finding, Severity
 from spark_tui.base.host.detectors import kernel_events, of_the_kernel
 from spark_tui.base.text import lazy_pattern
 from spark_tui.base.untrusted import load_json
+from spark_tui.observe.explain.model.causes.cause import CauseId
 from spark_tui.observe.explain.model.causes.diagnosis import explain_failure
-from spark_tui.observe.explain.model.findings import findings
+from spark_tui.observe.explain.model.findings import FindingId, findings
 from spark_tui.observe.explain.model.kernels import Fp4Verdict, fp4_verdict
 from spark_tui.observe.explain.model.serving import DraftStats, ServingSample, drafting
 from spark_tui.observe.explain.model.sizing import GraphMemory, graph_memory
@@ -85,18 +86,38 @@ def explain(
     facts = timeline.facts
     fp4 = fp4_verdict(facts, context.checkpoint, context.argv, context.environment)
     ended = timeline.outcome in (StartOutcome.FAILED, StartOutcome.STOPPED) or context.exit_code not in (None, 0)
+    found = findings(timeline, samples, context, fp4)
     return Explanation(
         engine=context.engine,
         timeline=timeline,
         fp4=fp4,
         graphs=graph_memory(facts, context.pool_gib),
         drafting=drafting(samples),
-        cause=explain_failure(timeline, context) if ended or context.error else None,
-        findings=findings(timeline, samples, context, fp4),
+        cause=in_one_voice(explain_failure(timeline, context), found) if ended or context.error else None,
+        findings=found,
         kv_percent=_latest(samples, "kv_percent"),
         prefix_hit_percent=_latest(samples, "prefix_hit_percent"),
         lines=lines,
     )
+
+
+_OF_MEMORY: Final = (
+    CauseId.KILLED, CauseId.ENGINE_DIED, CauseId.UNKNOWN, CauseId.STOPPED_BY_GUARD, CauseId.OUT_OF_MEMORY_WARMUP,
+)  # fmt: skip
+"""Ends that memory that was misjudged may have."""
+
+
+def in_one_voice(cause: Finding | None, found: Sequence[Finding]) -> Finding | None:
+    """The cause, with the reason and the advice of a grave finding that explains it: graphs that are misjudged give the
+    KV cache more than there is, and a lower share of the memory does not change that."""
+    grave = next(
+        (each for each in found if each.id == FindingId.GRAPH_ESTIMATE and each.severity is Severity.ERROR), None
+    )
+    if cause is None or grave is None or cause.id not in _OF_MEMORY:
+        return cause
+    lines = tuple(dict.fromkeys((*grave.evidence, *cause.evidence)))
+    told = f"{cause.summary} {grave.summary}"
+    return replace(cause, summary=told, evidence=lines, remedy=grave.remedy, change=grave.change)
 
 
 def _latest(samples: Sequence[ServingSample], name: str) -> float | None:

@@ -16,6 +16,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from spark_tui.base.checkpoint import CheckpointFacts, WeightFormat
+from spark_tui.base.engine.image import start_script
+from spark_tui.base.engine.runtimes import known_models
 from spark_tui.base.finding import Change
 from spark_tui.base.text import lazy_pattern
 from spark_tui.observe.explain.model.sizing import Suggestion, version_of
@@ -221,6 +223,8 @@ def _intent(
     found = [pins.of(part) for part in parts]
     if all(words for words, _ in found):
         return ", ".join(dict.fromkeys(words for words, _ in found)), all(known for _, known in found)
+    if recipe := _by_recipe(facts, parts):
+        return f"as its published recipe: {recipe}", False
     if formats is not None:
         return "", True
     formats_of = {k.format for k in facts.kernels if k.part in parts}
@@ -232,6 +236,19 @@ def _intent(
     if old and not any(k.part in parts and k.format in _FP4_FORMATS for k in facts.kernels):
         return "vLLM before 0.20 logs no kernel for W4A16 layers", False
     return "", False
+
+
+def _by_recipe(facts: EngineFacts, parts: tuple[str, ...]) -> str:
+    """The settings of the model's published recipe that ask for weight-only kernels in those parts; empty where it has
+    none. A recipe for an image of its own counts for that image's vLLM."""
+    name = facts.model.lower().replace("_", "-")
+    for each in known_models().environment:
+        script = start_script(each["image"])
+        if re.search(each["names"], name) and (script is None or facts.version.startswith(script.vllm)):
+            recipe = KernelSettings((), each["set"], EngineFacts())
+            found = [recipe.of(part)[0] for part in parts]
+            return ", ".join(dict.fromkeys(found)) if all(found) else ""
+    return ""
 
 
 def _formats(checkpoint: CheckpointFacts | None) -> tuple[WeightFormat, ...] | None:
