@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 from msgspec.structs import replace
 
 from spark_tui.base.finding import Missing, Ok
 from spark_tui.base.host.memory import MemInfo
 from spark_tui.base.quantities import GIB
 from spark_tui.catalog.presets.model.preset import PresetCatalogue
-from tests.cli.world import TINY, StaticPresets, World
+from tests.cli.world import TINY, StaticPresets, World, in_process
 
 LLAMA = replace(
     TINY,
@@ -107,3 +110,25 @@ def test_an_engine_that_serves_is_named_and_not_counted_twice() -> None:
     result = found.run("fit", "llama", "--set", "gpu_memory_utilization=0.41")
     assert result.out.startswith("fits\n")
     assert "  tiny-1b" in result.out
+
+
+def test_what_a_person_marked_as_failed_is_known_to_the_check_until_it_works(tmp_path: Path) -> None:
+    def run(*words: str) -> str:
+        done = in_process([*words], {"HOME": str(tmp_path)})
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def failed() -> list[str]:
+        (checked,) = json.loads(run("presets", "check", "gpt-oss-20b", "--json"))
+        return [each["evidence"] for each in checked["findings"] if each["id"] == "marked_failed"]
+
+    model = ("results", "mark", "openai/gpt-oss-20b")
+    for other in (("--runtime", "sglang"), ("--quantization", "NVFP4")):
+        run(*model, "failed", "not here", *other)
+    assert failed() == []
+    run(*model, "failed", "CUDA driver error 35", "--runtime", "vllm")
+    assert failed() == ["CUDA driver error 35"]
+    run(*model, "pending")
+    assert failed() == ["CUDA driver error 35"], "still to be tried says nothing"
+    run(*model, "working")
+    assert failed() == []

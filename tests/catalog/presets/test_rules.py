@@ -204,6 +204,8 @@ CAUTIONS = [
     Caution("quantization_differs", E, **copied("gpt-oss-20b", "--quantization modelopt"),
         fix="without=quantization"),
     Caution("quantization_differs", E, **copied(QWEN35, "--quantization modelopt"), fix="without=quantization"),
+    # --- what was tried here
+    Caution("marked_failed", W, PRESETS["gpt-oss-20b"], facts={"failed_here": "CUDA driver error 35"}),
     # --- KV cache
     Caution("fp8_kv_qwen3_5", E, **copied(QWEN35, "--kv-cache-dtype fp8"), fix="kv_cache_dtype=auto"),
     Caution("fp8_kv_qwen3_5", E, PRESETS[QWEN35], {"kv_cache_dtype": "fp8_e4m3"}, "kv_cache_dtype=auto"),
@@ -410,7 +412,7 @@ ANY_ENGINE = {
     "shm_large", "llama_cpp_q4_kv", "llama_cpp_slow_kv", "reported_failing", "mistral_without_system_prompt",
     "parser_plugin_missing", "required_file_missing", "lan_without_key", "gated_without_token", "image_architecture",
     "stable_image", "ngc_image_old", "provisional_image", "floating_tag", "takes_host", "shares_host",
-    "unknown_publisher", "allowed_rights", "needs_gpu",
+    "unknown_publisher", "allowed_rights", "needs_gpu", "marked_failed",
 }  # fmt: skip
 
 

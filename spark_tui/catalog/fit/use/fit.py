@@ -3,9 +3,11 @@ is still being released."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
 from pathlib import PurePosixPath
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from msgspec import Struct, field
 
@@ -47,7 +49,8 @@ Stored: TypeAlias = Mapping[tuple[str, str], CheckpointFacts | None]
 class LaunchChecks(Struct, eq=False):
     """Rules and fit of a launch, by the World's last readings: they must have been collected. `starts` are earlier
     starts on this machine. `auto`: a launch that names no memory share gets what it needs, else the preset's. `claims`
-    is what launches that passed the memory gate will take, by engine: it is set aside before their start."""
+    is what launches that passed the memory gate will take, by engine: it is set aside before their start. `results` are
+    those of this machine, the oldest first; `kept` what they were when they were last read."""
 
     docker: ContainerEngine
     secrets: SecretStore
@@ -58,6 +61,8 @@ class LaunchChecks(Struct, eq=False):
     starts: Callable[[], Iterable[StartRecord]]
     auto: bool
     claims: dict[str, int] = field(default_factory=dict)
+    results: Callable[[], Sequence[Any]] = tuple
+    kept: Sequence[Any] = ()
 
     @classmethod
     def from_context(cls, context: Context) -> LaunchChecks:
@@ -70,16 +75,29 @@ class LaunchChecks(Struct, eq=False):
             BreakdownReader(context.host),
             lambda: context[History].starts,
             context.settings.memory_share == "auto",
+            results=partial(results_here, context),
         )
 
     async def stored(self, presets: Iterable[Preset]) -> Stored:
         """What the model store has of each preset's model, read in one go."""
 
         def read() -> Stored:
+            self.kept = self.results()
             wanted = {(each.model, each.model_revision) for each in presets}
             return {key: value_of(self.checkpoints.read(*key)) for key in wanted}
 
         return await in_thread(read)
+
+    def failed(self, preset: Preset) -> str:
+        """Why it was marked as failed here; empty where it was not, or came to serve later."""
+        named, format_ = (preset.model, preset.name), f"{preset.facts.quantization} {preset.model}".lower()
+        alike = [
+            each
+            for each in self.kept
+            if each.model in named and each.runtime in ("", preset.engine) and each.status != "pending"
+            if each.run is not None or each.quantization.lower() in format_
+        ]
+        return alike[-1].reason if alike and alike[-1].status == "failed" and alike[-1].run is None else ""
 
     async def launch(self, preset: Preset, overrides: Overrides) -> Launch:
         """One launch, planned with the image that is downloaded; Docker that does not answer leaves it unknown. Raises
@@ -101,6 +119,17 @@ class LaunchChecks(Struct, eq=False):
         return (await self.launch(preset, overrides)).judge()
 
 
+def results_here(context: Context) -> Sequence[Any]:
+    """Results and verdicts of this machine, the oldest first. Where none was ever kept, nothing is imported to read
+    them; unreadable ones show on Bench."""
+    folders = context.ports.get("folders")
+    if not context.ports.has("results") or not (folders is None or folders.benchmarks.exists()):
+        return ()
+    with suppress(SparkError):
+        return tuple(context.ports["results"].all())
+    return ()
+
+
 class Launch:
     """One launch: planned once, measured once, and judged by the memory as it is at each question. `plan` has the
     number of an automatic memory share as it was last settled."""
@@ -119,6 +148,8 @@ class Launch:
             wanted.append((str(PurePosixPath(drafting.drafter)), ""))
         known = stored or {}
         found = [known[key] if key in known else value_of(await in_thread(read, *key)) for key in wanted]
+        if stored is None:
+            self._checks.kept = await in_thread(self._checks.results)
         if found != self._stored:
             self._stored, self._measured = found, None
 
@@ -141,6 +172,7 @@ class Launch:
             has_hf_token=self._checks.secrets.hf_token() is not None,
             share=auto_share(fit_now),
             missing_files=self._checks.preflight.missing_files(plan.preset),
+            failed_here=self._checks.failed(plan.preset),
         )
         return LaunchVerdict(plan, fit_now, check(context))
 

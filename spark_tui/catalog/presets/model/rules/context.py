@@ -53,7 +53,7 @@ class LaunchContext(Struct, frozen=True, dict=True):
     `engine_version` is what an earlier start of this image logged. `sparks` counts the machines that serve together,
     `memory_total` is this machine's memory in bytes. `share` is the memory share that the launch needs here now.
     `missing_files` are required files that are not in the store. `has_system_prompt`: one is sent
-    with each chat.
+    with each chat. `failed_here` is why a person marked it as failed on this machine.
     """
 
     plan: LaunchPlan
@@ -69,6 +69,7 @@ class LaunchContext(Struct, frozen=True, dict=True):
     share: float | None = None
     missing_files: tuple[RequiredFile, ...] | None = None
     has_system_prompt: bool | None = None
+    failed_here: str = ""
 
     @property
     def preset(self) -> Preset:

@@ -302,6 +302,18 @@ def reported_failing(launch: LaunchContext) -> Matches:
             )
 
 
+@RULES.add(WARNING, "This model was marked as failed on this machine.", any_engine=True)
+def marked_failed(launch: LaunchContext) -> Matches:
+    """What was tried here, and did not work: `results mark`."""
+    if launch.failed_here:
+        yield RuleMatch(
+            launch.failed_here,
+            summary=f"{launch.preset.model} failed here before: {launch.failed_here}.",
+            remedy="Correct what the reason names. Once it serves, record it: "
+            f"`spark-tui results mark {launch.preset.model} working`.",
+        )
+
+
 @RULES.add(
     WARNING,
     "The kernels would be compiled for another GPU than a Spark's.",
