@@ -18,6 +18,7 @@ from spark_tui.base.host.vitals import Vitals
 from spark_tui.catalog.models.model.download import Limits, LocalFiles
 from spark_tui.catalog.models.model.store import StoreContents
 from spark_tui.catalog.models.use.ports import Downloader, HubClient, ModelStore
+from spark_tui.catalog.presets.model.rules.check import judge
 from spark_tui.observe.metrics.use.history import HistoryStore
 from tests.fakes_files import MemoryProofs, MemoryResults, MemoryState
 from tests.fakes_host import FakeDropper
@@ -31,7 +32,7 @@ class Ports(product.Ports):
 
     def __init__(self, *ports: Any, **more: Any) -> None:
         given = dict(zip(NAMES, ports, strict=False)) | {name: port for name, port in more.items() if port is not None}
-        super().__init__({}, **given)
+        super().__init__({}, **{"judge": judge} | given)
 
     def changed(self, **given: Any) -> Ports:
         """The same with other adapters."""

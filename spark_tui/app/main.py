@@ -15,6 +15,7 @@ import click
 from spark_tui import __version__
 from spark_tui.app.rooms import ROOMS, Rooms
 from spark_tui.base.errors import ExitCode, MeasurementVoid, RefusedError, SparkError, UsageError
+from spark_tui.base.feature import named
 from spark_tui.cli.command import Commands, command_at, common_options
 from spark_tui.cli.output import ReaderGone
 from spark_tui.cli.session import PROGRAM, Opener, Options, Session, Streams
@@ -138,6 +139,7 @@ def run(
         with Session(streams, opener or partial(_open, cli.rooms)) as session:
             session.command = shlex.join((PROGRAM, *arguments))
             session.names_of = _names
+            session.find_judge = partial(named, "spark_tui.catalog.presets.model.rules.check:judge")
             return int(_run(cli, session, arguments))
     except KeyboardInterrupt:
         return int(ExitCode.INTERRUPTED)

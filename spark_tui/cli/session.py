@@ -74,6 +74,8 @@ class Session:
         self.err = Diagnostics(streams.stderr, streams.environment)
         self.names_of: Callable[[Session, str], list[str]] | None = None
         """Names of a kind that the shell completes: presets, engines, models, settings."""
+        self.find_judge: Callable[[], Any] = lambda: None
+        """Who judges what a log suggests, by the check of the launch that it would make."""
         self._opener = opener
         self._runner: asyncio.Runner | None = None
         self._context: Context | None = None

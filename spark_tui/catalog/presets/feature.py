@@ -33,6 +33,7 @@ FEATURE = Feature(
             lambda make, p: make(p.settings.presets),
         ),
         "builtin_presets": ("spark_tui.catalog.presets.adapter.store:builtin_directory", None),
+        "judge": ("spark_tui.catalog.presets.model.rules.check:judge", lambda judge, _: judge),
     },
     demo={
         "presets": (
@@ -44,5 +45,6 @@ FEATURE = Feature(
             lambda make, p: make(p.demo_folder.path),
         ),
         "builtin_presets": ("spark_tui.catalog.presets.adapter.store:builtin_directory", None),
+        "judge": ("spark_tui.catalog.presets.model.rules.check:judge", lambda judge, _: judge),
     },
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from enum import StrEnum
+from functools import partial
 from typing import Any, Final
 
 from msgspec import Struct
@@ -21,6 +22,7 @@ from spark_tui.observe.explain.model.kernels import Fp4
 from spark_tui.observe.explain.model.sizing import GraphState, concurrency_of, equivalent_utilization, kv_summary
 from spark_tui.observe.explain.model.timeline import LABELS, EarlierStart, Phase, PhaseState, StartOutcome, Topic
 from spark_tui.observe.explain.model.view import EngineView
+from spark_tui.observe.explain.use import Judge
 
 LEVELS: Final = {Severity.ERROR: "critical", Severity.WARNING: "warning", Severity.INFO: "info"}
 """Words for a finding's severity, in JSON and on the terminal."""
@@ -232,9 +234,11 @@ def landmarks(explanation: Explanation, first_line: int, cause_line: int | None 
 
 
 def explanation_of(context: Context, view: EngineView) -> Explanation:
-    """What the engine's log means now, as it is known; an engine that is not watched is explained here."""
+    """What the engine's log means now, as it is known; an engine that is not watched is explained here. What it
+    suggests has passed the check of the launch."""
     known = context.store.world[EXPLANATIONS].get(view.name)
-    return known or explain_view(view, now=context.clock.now())
+    told = known or explain_view(view, now=context.clock.now())
+    return told.judged(partial(context.find, Judge), view.container)
 
 
 def explanation_page(explanation: Explanation) -> tuple[Section, ...]:

@@ -1,4 +1,5 @@
-"""Search and filter over a log buffer, in bounded steps: a flood or a long log never holds up a frame."""
+"""Search and filter over a log buffer, in bounded steps: a flood or a long log never holds up a frame.
+Who judges what a log suggests."""
 
 from __future__ import annotations
 
@@ -12,13 +13,24 @@ from enum import StrEnum
 from functools import cached_property
 from math import inf
 from sys import getsizeof, maxsize
+from typing import Protocol
 
 from msgspec import Struct
 
-from spark_tui.base.ports import LogLine
+from spark_tui.base.finding import Finding
+from spark_tui.base.ports import LogLine, port_named
 from spark_tui.base.secret import mask_secrets
 from spark_tui.base.text import clean_line
 from spark_tui.observe.explain.model.line import REQUESTS, STATISTICS, LineKind, Repeat, by_time, parse_line, repeat_of
+
+
+@port_named("judge")
+class Judge(Protocol):
+    """Whether advice passes the check of the launch that it would make."""
+
+    def __call__(self, image: str, model: str, argv: tuple[str, ...], env: tuple[str, ...], advice: Finding) -> Finding:
+        """The advice for a vLLM with that command, or what a rule says in its place. `env` are names of variables."""
+
 
 MAX_LINES = 20_000
 MAX_BYTES = 16 * 1024 * 1024

@@ -51,14 +51,14 @@ def explain(session: Session, what: str) -> None:
     if what == "-":
         found = _from_standard_input(session)
     elif os.sep in what or what.lower().endswith(_LOG_NAMES):
-        found = _from_file(what)
+        found = _from_file(session, what)
     else:
         try:
             found = _from_container(session, what)
         except (ContainerNotFound, UnreachableError):
             if not Path(what).is_file():
                 raise
-            found = _from_file(what)
+            found = _from_file(session, what)
     session.out.json(explanation_object(found))
     session.out.lines(explanation_lines(found, session.out.terminal.width))
     if not found.engine and found.cause is None:
@@ -77,7 +77,7 @@ def _is_piped(session: Session) -> bool:
 def _from_container(session: Session, name: str) -> Explanation:
     async def work(context: Context) -> Explanation:
         container = await find_container(context, name, engines_only=False)
-        return await explain_container(
+        told = await explain_container(
             container,
             context.docker,
             context.api,
@@ -87,6 +87,7 @@ def _from_container(session: Session, name: str) -> Explanation:
             context[Results].baseline(container),
             context.guarding.journal if context.ports.has("guarding") else None,
         )
+        return told.judged(session.find_judge, container)
 
     return session.run(work)
 
@@ -96,11 +97,11 @@ def _from_standard_input(session: Session) -> Explanation:
         raise UsageError("Standard input is closed.", "Pipe a log in: docker logs NAME 2>&1 | spark-tui explain -")
     binary = getattr(session.stdin, "buffer", None)
     if binary is None:  # a stream of text, which is already decoded
-        return _read(line.rstrip("\n") for line in session.stdin)
-    return _read(lines_of(cast("IO[bytes]", binary)))
+        return _read(session, (line.rstrip("\n") for line in session.stdin))
+    return _read(session, lines_of(cast("IO[bytes]", binary)))
 
 
-def _from_file(path: str) -> Explanation:
+def _from_file(session: Session, path: str) -> Explanation:
     shown = truncate(clean_line(path), 200)
     try:
         # A pipe without a writer ends at once, and one of `<(...)` is read to its end.
@@ -110,7 +111,7 @@ def _from_file(path: str) -> Explanation:
                 raise UsageError(f"{shown} is a device.", "Name a file with an engine's log in it, or - for input.")
             os.set_blocking(descriptor, True)
             zipped = raw.peek(2)[:2] == b"\x1f\x8b"
-            return _read(lines_of(cast("IO[bytes]", gzip.GzipFile(fileobj=raw)) if zipped else raw))
+            return _read(session, lines_of(cast("IO[bytes]", gzip.GzipFile(fileobj=raw)) if zipped else raw))
     except IsADirectoryError:
         raise UsageError(f"{shown} is a folder.", "Name a file with an engine's log in it.") from None
     except FileNotFoundError:
@@ -120,13 +121,13 @@ def _from_file(path: str) -> Explanation:
         raise UsageError(f"{shown} cannot be read: {clean_line(reason)}.", "See its permissions.") from error
 
 
-def _read(lines: Iterator[str]) -> Explanation:
+def _read(session: Session, lines: Iterator[str]) -> Explanation:
     reader = LogExplainer()
     while batch := list(islice(lines, BATCH_LINES)):
         reader.feed_many([("", line) for line in batch])
     if not reader.lines:
         raise UsageError("The log is empty.", "If it comes from `docker logs`, join both streams: 2>&1")
-    return reader.explanation()
+    return reader.explanation().judged(session.find_judge)
 
 
 def lines_of(stream: IO[bytes]) -> Iterator[str]:

@@ -8,14 +8,16 @@ end, and of a kernel's log what happened. Any other text is not recognised.
 
 from __future__ import annotations
 
+import json
 from collections import deque
-from collections.abc import Collection, Iterable, Sequence
-from typing import Final
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Any, Final
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from spark_tui.base.engine.state import EngineState
+from spark_tui.base.engine.container import ContainerFacts
+from spark_tui.base.engine.state import EngineState, model_argument
 from spark_tui.base.finding import Finding, Severity
 from spark_tui.base.host.detectors import kernel_events, of_the_kernel
 from spark_tui.base.text import lazy_pattern
@@ -26,7 +28,7 @@ from spark_tui.observe.explain.model.findings import FindingId, findings
 from spark_tui.observe.explain.model.kernels import Fp4Verdict, fp4_verdict
 from spark_tui.observe.explain.model.serving import DraftStats, ServingSample, drafting
 from spark_tui.observe.explain.model.sizing import GraphMemory, graph_memory
-from spark_tui.observe.explain.model.timeline import BootTimeline, PhaseId, PhaseState, StartOutcome
+from spark_tui.observe.explain.model.timeline import BootTimeline, EngineFacts, PhaseId, PhaseState, StartOutcome
 from spark_tui.observe.explain.model.tracker import LogTracker
 from spark_tui.observe.explain.model.view import Baseline, EngineView, LogContext
 from spark_tui.observe.explain.model.whose import SGLANG_HEAD, in_form
@@ -66,6 +68,21 @@ class Explanation(Struct, frozen=True):
         known = (self.engine and self.in_form) or begun or self.findings
         return StartOutcome.STARTING if known else StartOutcome.UNKNOWN
 
+    def judged(self, find_judge: Callable[[], Any], container: ContainerFacts | None = None) -> Explanation:
+        """With advice alone that passes the check of the launch that it would make: of the container, or of the command
+        that the log repeats. The judge is found when there is something to judge."""
+        advice, facts = (self.cause, *self.findings), self.timeline.facts
+        proposed = self.engine in ("", "vllm") and any(each is not None and each.change for each in advice)
+        judge = find_judge() if proposed else None
+        if judge is None:
+            return self
+        given: tuple[object, ...] = "", facts.model, command_in(facts), ()
+        if container is not None:
+            model = facts.model or model_argument(container)
+            given = container.image, model, container.argv, container.environment
+        cause, *found = (judge(*given, each) if each is not None and each.change else each for each in advice)
+        return replace(self, cause=cause, findings=tuple(found))
+
     @property
     def proposal(self) -> Finding | None:
         """The finding whose change would help: the cause, else the worst finding that has one."""
@@ -74,6 +91,23 @@ class Explanation(Struct, frozen=True):
         return next((finding for finding in self.findings if finding.change), None)
 
 
+def command_in(facts: EngineFacts) -> tuple[str, ...]:
+    """vLLM's command, as far as its log repeats it."""
+    words = ["vllm", "serve", facts.model or "MODEL"]
+    for key in _REPEATED:
+        if value := getattr(facts, key):
+            words += [f"--{key.replace('_', '-')}", str(value)]
+    method, _, tokens = facts.speculation.partition(" ")
+    if method:
+        config = {"method": method} | ({"num_speculative_tokens": int(tokens)} if tokens else {})
+        words += ["--speculative-config", json.dumps(config)]
+    return (*words, *(["--enforce-eager"] if facts.eager else []))
+
+
+_REPEATED: Final = (
+    "quantization", "kv_cache_dtype", "moe_backend", "linear_backend", "gpu_memory_utilization",
+    "kv_cache_memory_bytes", "max_num_seqs", "max_model_len", "max_num_batched_tokens",
+)  # fmt: skip
 _ANY_PROGRAM: Final = (PhaseId.CONTAINER, PhaseId.DOWNLOAD)
 """Phases that the log of any program may show."""
 

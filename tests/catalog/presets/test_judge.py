@@ -1,0 +1,165 @@
+"""One judge of a change: nothing that a log or a rule proposes makes the check of the launch worse."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from msgspec.structs import replace
+
+from spark_tui.base.finding import Change, Finding, Severity
+from spark_tui.catalog.presets.model.overrides import overrides_from_pairs
+from spark_tui.catalog.presets.model.rules.check import SLOWER_ALONE, changed, check, judge, judged
+from spark_tui.catalog.presets.model.rules.context import LaunchContext
+from spark_tui.observe.explain.model.causes.table import read_parts, read_table
+from spark_tui.observe.explain.model.explain import Explanation, LogExplainer
+from spark_tui.observe.explain.model.findings import FindingId
+from tests.cases import all_cases
+from tests.catalog.presets.test_rules import A_SPARK, CAUTIONS, PRESETS, Caution, situation
+from tests.engine_logs import banner, core
+from tests.failure_logs import cases
+
+COMPUTED: list[Change] = [
+    (("moe_backend", "flashinfer_cutlass"),),
+    (("linear_backend", "flashinfer_cutlass"), ("moe_backend", "flashinfer_cutlass")),
+    (("linear_backend", "auto"),),
+    (("moe_backend", "cutlass"),),
+    (("env.VLLM_USE_FLASHINFER_MOE_FP4", "1"), ("env.VLLM_FLASHINFER_MOE_BACKEND", "throughput")),
+    (("env.VLLM_NVFP4_GEMM_BACKEND", "flashinfer-cutlass"),),
+    (("env.VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS", "1"), ("gpu_memory_utilization", "0.9")),
+    (("kv_cache_memory_bytes", "81389630259"), ("gpu_memory_utilization", "0.85")),
+    (("gpu_memory_utilization", "0.92"),),
+    (("max_model_len", "1024"),),
+    (("max_num_seqs", "256"),),
+    (("num_speculative_tokens", "1"),),
+    (("without", "enforce_eager"),),
+    (("port", "8001"),),
+]
+"""What findings and functions of causes propose, with figures of the kind that they compute."""
+
+
+def proposals() -> Iterator[Change]:
+    """Every change of the tables, with a figure in place of a field, and those of the recorded failures."""
+    rules = [rule for rows in read_table().causes.values() for rule in rows]
+    rules += list(read_parts().places)
+    advice = [row for rows in read_parts().advice.values() for row in rows]
+    for table in (*(each.change for each in rules), *(each.change for each in advice)):
+        yield tuple((key, "4096" if "{" in value else value) for key, value in table.items())
+    yield from (tuple(case.override.items()) for case in cases())
+    yield from COMPUTED
+
+
+PROPOSED = sorted({change for change in proposals() if change})
+
+
+def grave(launch: LaunchContext) -> dict[str, Severity]:
+    return {each.id: each.severity for each in check(launch) if each.severity is not Severity.INFO}
+
+
+def is_worse(before: LaunchContext, after: LaunchContext) -> list[str]:
+    """The errors and warnings that were not there, or were less."""
+    was = grave(before)
+    found = grave(after).items()
+    return [
+        id_ for id_, severity in found if severity.worse_than(was.get(id_, Severity.INFO)) and id_ not in SLOWER_ALONE
+    ]
+
+
+def advice(change: Change) -> Finding:
+    return Finding("fp4_fallback", Severity.WARNING, "It is slow.", remedy="Set it.", change=change)
+
+
+@all_cases("name", PRESETS)
+def test_no_proposal_of_any_cause_makes_the_check_of_any_preset_worse(name: str) -> None:
+    launch = situation(PRESETS[name])
+    before = changed(launch, ()) or launch
+    for change in PROPOSED:
+        found = judged(advice(change), launch)
+        assert found.remedy
+        if found.change:
+            overrides_from_pairs(dict(found.change))
+            after = changed(launch, found.change)
+            assert after is not None and not is_worse(before, after), (name, change, found.change)
+            assert found.change == change or after.spec != before.spec, "what is on already is not proposed"
+
+
+def test_every_cause_with_a_change_was_judged() -> None:
+    assert len(PROPOSED) > 40
+    assert any(
+        judged(advice(change), situation(PRESETS[name])).change != change for change in PROPOSED for name in PRESETS
+    )
+
+
+@all_cases("caution", CAUTIONS, ids=[f"{each.id} {each.preset.name}" for each in CAUTIONS])
+def test_what_ends_one_finding_brings_no_other(caution: Caution) -> None:
+    launch = situation(caution.preset, caution.pairs, {**A_SPARK, **caution.facts})
+    for found in check(launch):
+        if found.change:
+            after = changed(launch, found.change)
+            assert after is not None and not is_worse(launch, after), found.id
+
+
+# --- in the words of the rule -----------------------------------------------------------------------------
+
+
+def test_the_safer_advice_stands_alone_with_its_reason() -> None:
+    launch = situation(PRESETS["qwen3.6-35b-a3b-nvfp4"])
+    found = judged(advice((("moe_backend", "flashinfer_cutlass"),)), launch)
+    assert found.remedy.startswith("Not moe_backend=flashinfer_cutlass: ") and "froze a Spark" in found.remedy
+    assert not found.change, "the recipe has marlin already"
+    kept = advice((("max_model_len", "4096"),))
+    assert judged(kept, launch) == kept
+
+
+def test_what_a_rule_asks_for_beside_it_is_set_too() -> None:
+    launch = situation(PRESETS["gemma-4-31b-it-nvfp4"])
+    found = judged(advice((("tool_call_parser", "hermes"),)), launch)
+    assert dict(found.change).get("tool_call_parser") != "hermes"
+
+
+def test_a_change_that_a_command_has_no_place_for_is_not_offered() -> None:
+    script = situation(PRESETS["phi-4-multimodal-instruct-nvfp4"])
+    assert judged(advice((("linear_backend", "marlin"),)), script).change == ()
+
+
+# --- a log without a preset ---------------------------------------------------------------------------------
+
+
+def explained(lines: list[str]) -> Explanation:
+    reader = LogExplainer()
+    reader.feed_many(("", line) for line in lines)
+    return reader.explanation().judged(lambda: judge)
+
+
+MARLIN = core(
+    "Using 'MARLIN' NvFp4 MoE backend out of potential backends: ['FLASHINFER_TRTLLM', 'FLASHINFER_CUTLASS', 'MARLIN']."
+)
+
+
+def test_a_log_is_judged_by_the_arguments_that_it_repeats() -> None:
+    gemma = explained([*banner("0.22.0", "nvidia/Gemma-4-26B-A4B-IT-NVFP4"), *MARLIN])
+    other = explained([*banner("0.22.0", "acme/model-NVFP4"), *MARLIN])
+    found, free = (next(each for each in told.findings if each.id == FindingId.FP4_FALLBACK) for told in (gemma, other))
+    assert dict(free.change) == {"moe_backend": "flashinfer_cutlass"}
+    assert "flashinfer_cutlass" not in dict(found.change).values() and "Marlin's or CUTLASS's" in found.remedy
+
+
+def test_a_failure_of_a_model_that_cannot_do_what_would_help_says_so() -> None:
+    """Its paired draft needs the fp8 cache that a kernel fails with."""
+    failed = core(
+        'File "/vllm/v1/attention/backends/flashinfer.py", line 1, in forward',
+        "RuntimeError: fp8_e4m3 KV cache: FlashInfer attention backend failed", level="ERROR",
+    )  # fmt: skip
+    told = explained([*banner("0.22.0", "acme/model", "'kv_cache_dtype': 'fp8'"), *failed])
+    assert told.cause is not None
+    launch = situation(PRESETS["gemma-4-12b-coder-nvfp4-mtp"])
+    kept = judged(replace(told.cause, change=(("kv_cache_dtype", "auto"),)), launch)
+    assert not kept.change and "fp8" in kept.remedy
+
+
+def test_nothing_is_judged_where_nothing_is_proposed_or_another_engine_runs() -> None:
+    def refused() -> object:
+        raise AssertionError("no judge is asked for")
+
+    told = explained([*banner("0.22.0"), *core("Loading weights took 3 seconds")])
+    assert told.judged(refused) is told
+    assert replace(told, engine="sglang", cause=advice((("port", "1"),))).judged(refused).cause is not None
