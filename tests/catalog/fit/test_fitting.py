@@ -12,6 +12,7 @@ from spark_tui.base.host.memory import MemInfo
 from spark_tui.base.quantities import GIB
 from spark_tui.catalog.presets.model.preset import PresetCatalogue
 from tests.cli.world import TINY, StaticPresets, World, in_process
+from tests.shipped import SHIPPED_FILES
 
 LLAMA = replace(
     TINY,
@@ -110,6 +111,15 @@ def test_an_engine_that_serves_is_named_and_not_counted_twice() -> None:
     result = found.run("fit", "llama", "--set", "gpu_memory_utilization=0.41")
     assert result.out.startswith("fits\n")
     assert "  tiny-1b" in result.out
+
+
+def test_what_would_help_passes_the_check_too() -> None:
+    """A context that the model has without YaRN is not proposed beside it."""
+    found = world(60)
+    found.presets = SHIPPED_FILES
+    (shorter,) = found.run("fit", "qwen3.6-27b-nvfp4-yarn-1m", "--json").json["changes"]
+    assert shorter["set"]["max_model_len"] and "hf_overrides" in shorter["set"]["without"]
+    assert "YaRN" in shorter["summary"] and "  " not in shorter["summary"]
 
 
 def test_what_a_person_marked_as_failed_is_known_to_the_check_until_it_works(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from pathlib import PurePosixPath
 from typing import Any, Final, TypeAlias
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from spark_tui.base.actions import by_front_end
 from spark_tui.base.checkpoint import CheckpointFacts
@@ -19,18 +20,19 @@ from spark_tui.base.engine.invocation import parse
 from spark_tui.base.engine.state import EngineState
 from spark_tui.base.errors import RefusedError, SparkError, UnreachableError
 from spark_tui.base.executors import in_thread
-from spark_tui.base.finding import Missing, value_of
+from spark_tui.base.finding import Finding, Missing, Severity, value_of
 from spark_tui.base.host.memory import WORTH_BYTES
 from spark_tui.base.ports import CheckpointSource, Clock, ContainerEngine, SecretStore
 from spark_tui.base.quantities import GIB, MIB, gib, human_duration
 from spark_tui.base.store import Store
-from spark_tui.catalog.fit.model.fit import HOST_BYTES, Fit, FitWord, Needs, Neighbour, measure
+from spark_tui.catalog.fit.model.fit import HOST_BYTES, Fit, FitChange, FitWord, Needs, Neighbour, measure
 from spark_tui.catalog.fit.model.request import OWN_LOG, measured_before, measured_by
 from spark_tui.catalog.fit.model.verdict import LaunchVerdict, auto_share, fit_lines, judged, number_for
 from spark_tui.catalog.presets.model.overrides import SHARE, Overrides, names_share, settings_text
 from spark_tui.catalog.presets.model.plan import LaunchPlan, with_share
 from spark_tui.catalog.presets.model.preset import Preset
 from spark_tui.catalog.presets.model.rules.check import check
+from spark_tui.catalog.presets.model.rules.check import judged as judge_advice
 from spark_tui.catalog.presets.model.rules.context import LaunchContext
 from spark_tui.catalog.presets.use.preflight import Preflight
 from spark_tui.observe.engines.use.collectors import BreakdownReader, Collectors
@@ -174,7 +176,8 @@ class Launch:
             missing_files=self._checks.preflight.missing_files(plan.preset),
             failed_here=self._checks.failed(plan.preset),
         )
-        return LaunchVerdict(plan, fit_now, check(context))
+        helps = tuple(_judged(each, context) for each in fit_now.changes)
+        return LaunchVerdict(plan, replace(fit_now, changes=helps), check(context))
 
     def fit(self) -> Fit:
         """Against the memory and the engines now, with the share that it has; cheap enough for each second."""
@@ -235,6 +238,12 @@ class Launch:
             return with_share(self._drawn, share)
         except SparkError:
             return self._drawn
+
+
+def _judged(change: FitChange, launch: LaunchContext) -> FitChange:
+    """What would help, with what a rule says of it; its settings are those that pass the check."""
+    told = judge_advice(Finding("fit", Severity.INFO, change.summary, change=change.pairs), launch)
+    return replace(change, summary=f"{change.summary} {told.remedy}", pairs=told.change) if told.remedy else change
 
 
 def share_of(container: ContainerFacts, runtime: str) -> float | None:

@@ -103,7 +103,7 @@ def judged(advice: Finding, launch: LaunchContext) -> Finding:
     change = tuple(joined.items()) if passes else ()
     said = " ".join(f"{each.summary} {each.remedy}".strip() for each in new)
     if passes and all(joined[key] == value for key, value in advice.change):
-        return replace(advice, remedy=f"{advice.remedy} {said}", change=change)
+        return replace(advice, remedy=f"{advice.remedy} {said}".strip(), change=change)
     proposed = pairs_text(advice.change).replace("without=", "without ")
     return replace(advice, remedy=f"Not {proposed}: {said}", change=change)
 
