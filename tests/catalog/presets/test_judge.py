@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
+from spark_tui.base.engine.container import ContainerStatus
 from spark_tui.base.finding import Change, Finding, Severity
 from spark_tui.catalog.presets.model.overrides import overrides_from_pairs
 from spark_tui.catalog.presets.model.rules.check import SLOWER_ALONE, changed, check, judge, judged
@@ -15,6 +16,7 @@ from spark_tui.observe.explain.model.explain import Explanation, LogExplainer
 from spark_tui.observe.explain.model.findings import FindingId
 from tests.cases import all_cases
 from tests.catalog.presets.test_rules import A_SPARK, CAUTIONS, PRESETS, Caution, situation
+from tests.cli.world import World
 from tests.engine_logs import banner, core
 from tests.failure_logs import cases
 
@@ -163,3 +165,28 @@ def test_nothing_is_judged_where_nothing_is_proposed_or_another_engine_runs() ->
     told = explained([*banner("0.22.0"), *core("Loading weights took 3 seconds")])
     assert told.judged(refused) is told
     assert replace(told, engine="sglang", cause=advice((("port", "1"),))).judged(refused).cause is not None
+
+
+def test_a_container_is_judged_by_its_own_command() -> None:
+    world = World()
+    told = {}
+    for model in ("nvidia/diffusiongemma-26B-A4B-it-NVFP4", "acme/other"):
+        name, failed = model.partition("/")[0], "(EngineCore pid=94) ERROR 04-01 17:00:05 [core.py:1]"
+        lines = [
+            *banner("0.22.0", model, "'attention_backend': 'TRITON_ATTN'"),
+            f'{failed}   File "/vllm/v1/attention/triton.py", line 1, in forward',
+            f"{failed} RuntimeError: CUDA error: invalid argument",
+        ]
+        argv = ("vllm", "serve", model, "--attention-backend", "TRITON_ATTN")
+        world.engine(name, port=8009, serving=False, lines=lines, status=ContainerStatus.EXITED, exit_code=1, argv=argv)
+        told[name] = world.run("explain", name, "--json").json["failure"]
+    assert told["acme"]["override"] == {"without": "attention_backend"}
+    assert told["nvidia"]["override"] is None and "Set attention_backend=TRITON_ATTN" in told["nvidia"]["remedy"]
+
+
+def test_a_command_that_cannot_be_planned_is_not_judged() -> None:
+    """spark-tui passes no API key as an argument, and starts no such engine."""
+    found = advice((("moe_backend", "flashinfer_cutlass"),))
+    words = ("vllm", "serve", "nvidia/Gemma-4-26B-A4B-IT-NVFP4", "--moe-backend", "marlin")
+    assert judge("", words[2], (*words, "--api-key", "x"), (), found) == found
+    assert judge("", words[2], words, (), found).change == ()

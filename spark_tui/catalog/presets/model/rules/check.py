@@ -90,8 +90,11 @@ def _worse(before: Iterable[Finding], after: LaunchContext) -> list[Finding]:
 def judged(advice: Finding, launch: LaunchContext) -> Finding:
     """Advice whose change passes the check of the launch that it makes. Where a rule is against it, what the rule
     asks for is set too; where that undoes it or does not help, the rule's words stand alone."""
-    before, after = changed(launch, ()), changed(launch, advice.change) if advice.change else None
-    if before is None or after is None:
+    before = changed(launch, ())
+    if before is None or not advice.change:
+        return advice  # a command that cannot be planned is not judged
+    after = changed(launch, advice.change)
+    if after is None:
         return replace(advice, change=())
     found = _findings(before)
     new = _worse(found, after)
