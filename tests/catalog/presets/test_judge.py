@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from spark_tui.base.engine.container import ContainerStatus
@@ -12,10 +14,10 @@ from spark_tui.catalog.presets.model.overrides import overrides_from_pairs
 from spark_tui.catalog.presets.model.rules.check import SLOWER_ALONE, changed, check, judge, judged
 from spark_tui.catalog.presets.model.rules.context import LaunchContext
 from spark_tui.observe.explain.model.causes.table import read_parts, read_table
-from spark_tui.observe.explain.model.explain import Explanation, LogExplainer
+from spark_tui.observe.explain.model.explain import Explanation, LogExplainer, command_in
 from spark_tui.observe.explain.model.findings import FindingId
 from tests.cases import all_cases
-from tests.catalog.presets.test_rules import A_SPARK, CAUTIONS, PRESETS, Caution, situation
+from tests.catalog.presets.test_rules import A_SPARK, CAUTIONS, PRESETS, WORDS, Caution, situation
 from tests.cli.world import World
 from tests.engine_logs import banner, core
 from tests.failure_logs import cases
@@ -145,6 +147,15 @@ def test_a_log_is_judged_by_the_arguments_that_it_repeats() -> None:
     assert "flashinfer_cutlass" not in dict(found.change).values() and "Marlin's or CUTLASS's" in found.remedy
 
 
+def test_what_a_log_does_not_repeat_counts_against_nothing() -> None:
+    """How many GPUs there are, and how it drafts, may stand in no line."""
+    for change in ((("tensor_parallel", "8"),), (("num_speculative_tokens", "3"),)):
+        found = advice(change)
+        assert judge("", "acme/model", ("vllm", "serve", "acme/model"), (), found) == found
+    drafting = banner("0.22.0", "acme/model", "'speculative_config': {'method': 'x y', 'num_speculative_tokens': 3}")
+    assert "--speculative-config" in command_in(explained([*drafting, *MARLIN]).timeline)
+
+
 def test_a_failure_of_a_model_that_cannot_do_what_would_help_says_so() -> None:
     """Its paired draft needs the fp8 cache that a kernel fails with."""
     failed = core(
@@ -190,3 +201,10 @@ def test_a_command_that_cannot_be_planned_is_not_judged() -> None:
     words = ("vllm", "serve", "nvidia/Gemma-4-26B-A4B-IT-NVFP4", "--moe-backend", "marlin")
     assert judge("", words[2], (*words, "--api-key", "x"), (), found) == found
     assert judge("", words[2], words, (), found).change == ()
+
+
+@settings(max_examples=100)
+@given(words=WORDS, value=st.text(max_size=60))
+def test_no_log_breaks_the_judge(words: list[str], value: str) -> None:
+    for change in (COMPUTED[0], (("without", "attention_backend"),)):
+        assert judge(value, value, ("vllm", "serve", value, *words), (value,), advice(change)).summary

@@ -28,7 +28,7 @@ from spark_tui.observe.explain.model.findings import FindingId, findings
 from spark_tui.observe.explain.model.kernels import Fp4Verdict, fp4_verdict
 from spark_tui.observe.explain.model.serving import DraftStats, ServingSample, drafting
 from spark_tui.observe.explain.model.sizing import GraphMemory, graph_memory
-from spark_tui.observe.explain.model.timeline import BootTimeline, EngineFacts, PhaseId, PhaseState, StartOutcome
+from spark_tui.observe.explain.model.timeline import BootTimeline, PhaseId, PhaseState, StartOutcome
 from spark_tui.observe.explain.model.tracker import LogTracker
 from spark_tui.observe.explain.model.view import Baseline, EngineView, LogContext
 from spark_tui.observe.explain.model.whose import SGLANG_HEAD, in_form
@@ -76,7 +76,7 @@ class Explanation(Struct, frozen=True):
         judge = find_judge() if proposed else None
         if judge is None:
             return self
-        given: tuple[object, ...] = "", facts.model, command_in(facts), ()
+        given: tuple[object, ...] = "", facts.model, command_in(self.timeline), ()
         if container is not None:
             model = facts.model or model_argument(container)
             given = container.image, model, container.argv, container.environment
@@ -91,15 +91,15 @@ class Explanation(Struct, frozen=True):
         return next((finding for finding in self.findings if finding.change), None)
 
 
-def command_in(facts: EngineFacts) -> tuple[str, ...]:
+def command_in(timeline: BootTimeline) -> tuple[str, ...]:
     """vLLM's command, as far as its log repeats it."""
+    facts, failure = timeline.facts, timeline.failure
+    given = {key: getattr(facts, key) for key in _REPEATED} | dict(failure.asked if failure is not None else ())
     words = ["vllm", "serve", facts.model or "MODEL"]
-    for key in _REPEATED:
-        if value := getattr(facts, key):
-            words += [f"--{key.replace('_', '-')}", str(value)]
-    method, _, tokens = facts.speculation.partition(" ")
-    if method:
-        config = {"method": method} | ({"num_speculative_tokens": int(tokens)} if tokens else {})
+    words += [word for key, value in given.items() if value for word in (f"--{key.replace('_', '-')}", str(value))]
+    if facts.speculation:
+        method, _, tokens = facts.speculation.rpartition(" ")
+        config = {"method": method, "num_speculative_tokens": tokens} if method else {"method": tokens}
         words += ["--speculative-config", json.dumps(config)]
     return (*words, *(["--enforce-eager"] if facts.eager else []))
 

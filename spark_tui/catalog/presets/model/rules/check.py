@@ -77,13 +77,12 @@ SLOWER_ALONE: Final = frozenset(("cuda_graphs_off",))
 
 
 def _worse(before: Iterable[Finding], after: LaunchContext) -> list[Finding]:
-    """The errors and warnings of a changed launch that were not there before, the worst first."""
+    """The errors and warnings of a changed launch that were not there before, the worst first. How many machines serve
+    is not known of a log."""
     was = {each.id: each.severity for each in before}
-    new = [
-        each
-        for each in _findings(after)
-        if each.severity.worse_than(was.get(each.id, Severity.INFO)) and each.id not in SLOWER_ALONE
-    ]
+    aside = SLOWER_ALONE | ({"parallel_beyond_machines"} if after.sparks is None else set())
+    found = (each for each in _findings(after) if each.id not in aside)
+    new = [each for each in found if each.severity.worse_than(was.get(each.id, Severity.INFO))]
     return sorted(new, key=lambda each: each.severity.rank)
 
 
@@ -94,8 +93,8 @@ def judged(advice: Finding, launch: LaunchContext) -> Finding:
     if before is None or not advice.change:
         return advice  # a command that cannot be planned is not judged
     after = changed(launch, advice.change)
-    if after is None:
-        return replace(advice, change=())
+    if after is None:  # a log repeats some arguments alone
+        return replace(advice, change=()) if launch.spec.image else advice
     found = _findings(before)
     new = _worse(found, after)
     if not new:
