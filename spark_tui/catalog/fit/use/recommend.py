@@ -246,12 +246,12 @@ def speed_of(each: Candidate, users: int = 1) -> Speed | None:
 
 
 def _of_many(preset: Preset, users: int) -> Reference | None:
-    """The published throughput nearest to that number of streams, of those as near the lowest."""
+    """The throughput published for one Spark nearest to that number of streams, of those as near the lowest."""
     about = family(preset.model), quantization_words(preset.model, preset.facts.quantization), preset.engine
     found = (
         each
         for each in published_facts().figure
-        if each.streams != 1 and each.machines == 1 and not (each.dispute or each.drafting)
+        if not each.machine and each.machines == 1 and each.streams != 1 and not (each.dispute or each.drafting)
         if (family(each.model), each.quantization.upper(), each.runtime) == about
     )
     return min(found, key=lambda each: (abs(math.log((each.streams or 1) / users)), each.decode_rate), default=None)

@@ -236,7 +236,9 @@ def recipe_environment_missing(launch: LaunchContext) -> Matches:
     known = [each for each in known_models().environment if launch.named(each["names"]) and image == each["image"]]
     wanted = known[0]["set"].items() if known else ()
     missing = {name: value for name, value in wanted if launch.env.get(name) != value}
-    if described is not None and launch.named("nvfp4") and not set(described.programs) & set(launch.invocation.words):
+    if described is not None and set(described.programs) & set(launch.invocation.words):
+        return  # the program sets them itself
+    if described is not None and launch.named("nvfp4"):
         missing |= {
             name: each.wanted
             for name, each in described.variables.items()
