@@ -78,7 +78,7 @@ def test_no_command_imports_what_it_does_not_need(
     ("arguments", "allowed"),
     [
         (["presets", "list"], {"yaml", "docker", "requests", "urllib3", "psutil", "pynvml"}),
-        (["presets", "show", "gpt-oss-120b"], {"yaml"}),
+        (["presets", "show", "gpt-oss-120b"], {"yaml", "docker", "requests", "urllib3", "psutil", "pynvml"}),
         (["memory"], {"pynvml", "psutil"}),
     ],
 )

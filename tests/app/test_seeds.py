@@ -140,7 +140,7 @@ def shows(seen: tuple[tuple[str, str], ...], pattern: str) -> bool:
 
 def world_of(own: Path) -> World:
     """A Spark with nothing on it but what was imported."""
-    paths = HostPaths("/home/test/vllm", "/caches", "/home/test")
+    paths = HostPaths("/home/test/vllm", "/caches", "/home/test", (1000, 1000))
     presets = PresetFiles(builtin_directory(), own)
     return World(presets=presets, recipes=FolderRecipeStore(own), paths=paths)  # type: ignore[arg-type]
 

@@ -22,7 +22,7 @@ from spark_tui.base.page import Page, Row, Section, Tone
 from spark_tui.base.text import truncate
 from spark_tui.catalog.fit.model.verdict import LaunchVerdict
 from spark_tui.catalog.fit.screen.bar import FitBar
-from spark_tui.catalog.fit.show.launch import judgement_page
+from spark_tui.catalog.fit.show.launch import deviations_page, judgement_page
 from spark_tui.catalog.fit.show.presets import ImageStatus, changes_of, plan_notes, refusal
 from spark_tui.catalog.fit.use.fit import LaunchChecks
 from spark_tui.catalog.presets.model.command import missing_values, settable
@@ -345,11 +345,13 @@ class LaunchForm(FormScreen[str]):
 
     def plan_page(self, plan: LaunchPlan) -> Page:
         """What the launch would download, fit and rules, notes, and the command."""
+        plan = self.judgement.plan if self.judgement is not None else plan
         return (
             *model_page(self._model, fetch=self.fetch, key=FETCH_KEY),
             *judgement_page(self.judgement),
             *plan_notes(plan, self._image),
-            Section(command=render_text((self.judgement.plan if self.judgement is not None else plan).spec)),
+            Section(command=render_text(plan.spec)),
+            *deviations_page(plan),
         )
 
     def _remarks(self) -> Page:

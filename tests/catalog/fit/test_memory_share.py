@@ -118,10 +118,13 @@ async def test_where_nothing_is_known_and_named_the_fix_and_the_rule_have_one_nu
     available(kit, room)
     await kit.context[Collectors].collect_once()
     preset = replace(LLAMA, model="acme/new", facts=PresetFacts(), command="vllm serve {model}", defaults=())
+    automatic = await kit.context[LaunchChecks].judge(preset, Overrides())
+    kit.context[LaunchChecks].auto = False
     found = await kit.context[LaunchChecks].judge(preset, Overrides())
     rule = next(each for each in found.findings if each.id == "utilization_unset")
     numbers = {dict(each.pairs)[SHARE] for each in found.fit.changes if SHARE in dict(each.pairs)}
-    assert {*map(float, numbers)} == {float(dict(rule.change)[SHARE])}
+    assert {*map(float, numbers)} == {float(dict(rule.change)[SHARE])} == {automatic.fit.utilization}
+    assert not [each for each in automatic.findings if each.id == "utilization_unset"], "the launch has that number"
 
 
 def test_auto_is_read_and_written_and_a_number_ends_it() -> None:

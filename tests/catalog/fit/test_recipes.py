@@ -120,8 +120,13 @@ def test_presets_are_compared_side_by_side() -> None:
 
 
 def test_show_tells_everything_that_is_known() -> None:
+    dry = World().run("up", "tiny-1b", "--dry-run", "--json").json
     result = World().run("presets", "show", "tiny-1b")
-    assert (result.code, result.out) == (0, SHOW)
+    assert result.code == 0
+    assert result.out.startswith(SHOW + "\nOther than the recipe\n  - memory share 0.85 (auto): ")
+    shown = result.out.removeprefix(SHOW).count("\n  - ")
+    found = World().run("presets", "show", "tiny-1b", "--json").json["deviations"]
+    assert [each["id"] for each in found] == [each["id"] for each in dry["deviations"]] and len(found) == shown
     assert result.err == "The exact docker run: spark-tui up tiny-1b --dry-run\n"
 
 

@@ -162,12 +162,12 @@ def test_a_guide_with_several_commands_is_imported_command_by_command(place: Pla
     assert f"imported  crane from guide.md:6 -> {place.own}/crane.yaml" in result.out
     assert "guide.md:13" in result.err and "starts no server" in result.err
     changed = [line for line in result.out.splitlines() if line.startswith("changed ")]
-    named = ("--rm", "`HF_TOKEN`", "Port 8000", "~/.cache/huggingface")
+    named = ("--rm", "`HF_TOKEN`", "Port 8000", "~/.cache/huggingface", "memory share auto")
     assert len(changed) == len(named)
     assert all(any(each in line for line in changed) for each in named)
     assert "hf_" not in (place.own / "crane.yaml").read_text()
     shown = read_argv(split_text(place.world.run("up", "crane", "--set", "max_model_len=4096", "--dry-run").out))[0]
-    assert shown.command == ("acme/crane", "--max-model-len", "4096")
+    assert shown.command == ("acme/crane", "--max-model-len", "4096", "--gpu-memory-utilization", "0.85")
 
 
 def test_standard_input_holds_a_command_or_a_recipe(place: Place) -> None:
@@ -193,10 +193,27 @@ def heron(place: Place) -> Place:
 
 
 def test_docker_run_is_what_up_would_run(heron: Place) -> None:
-    result = heron.run("export", "heron", "--set", "max_model_len=8192")
+    settings = ("--set", "max_model_len=8192", "--set", "gpu_memory_utilization=0.5")
+    result = heron.run("export", "heron", *settings)
     assert result.code == 0
-    dry = heron.world.run("up", "heron", "--set", "max_model_len=8192", "--dry-run")
+    dry = heron.world.run("up", "heron", *settings, "--dry-run")
     assert read_argv(split_text(result.out))[0] == read_argv(split_text(dry.out))[0]
+
+
+@pytest.mark.parametrize("share", ["", "--gpu-memory-utilization {gpu_memory_utilization}"])
+def test_a_file_has_the_share_of_the_recipe_and_says_what_a_launch_takes_now(place: Place, share: str) -> None:
+    place.own.mkdir()
+    text = f"model: openai/gpt-oss-20b\ncontainer: acme/heron:1\ncommand: vllm serve {{model}} {share}\n"
+    (place.own / "heron.yaml").write_text(text + "defaults: {gpu_memory_utilization: 0.7}\n" * bool(share))
+    dry = place.world.run("up", "heron", "--dry-run", "--json").json
+    assert "--gpu-memory-utilization" in dry["argv"], "a launch always has a number"
+    for form in ("docker-run", "compose", "systemd", "quadlet"):
+        result = place.run("export", "heron", "--format", form)
+        assert ("0.7" in result.out, "--gpu-memory-utilization" in result.out) == (bool(share), bool(share))
+        assert ("the recipe's memory share, 0.7" if share else "names no memory share") in " ".join(result.err.split())
+        assert f"--set gpu_memory_utilization={dry['fit']['memory_share']:g}" in " ".join(result.err.split())
+    named = place.run("export", "heron", "--set", "gpu_memory_utilization=0.5")
+    assert ("--gpu-memory-utilization 0.5" in named.out, "memory share" in named.err) == (True, False)
 
 
 def test_a_compose_file_names_the_file_with_the_keys_and_holds_none(heron: Place) -> None:

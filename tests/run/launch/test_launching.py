@@ -36,7 +36,11 @@ def ready_world(**changes: object) -> World:
 def test_a_dry_run_prints_the_exact_command_and_changes_nothing() -> None:
     world = ready_world()
     dry = world.run(*UP, "--dry-run")
-    assert (dry.code, dry.err) == (0, WARNED), "it says what the launch itself will say"
+    assert dry.code == 0
+    differs = dry.err.removesuffix(WARNED).splitlines()
+    assert dry.err.endswith(WARNED) and len(differs) == len(DEVIATIONS), "it says what the launch itself will say"
+    assert differs[0].startswith("note: memory share 0.85 (auto): ") and "vLLM's own is 0.92" in differs[0]
+    assert differs[1].startswith("note: --shm-size 10g, not --ipc host: ")
     assert world.docker.created == []
     assert not world.host.made
     world.run(*UP)
@@ -56,7 +60,9 @@ def test_a_dry_run_as_data() -> None:
     found = ready_world().run(*UP, "--dry-run", "--json").json
     assert found["id"] == "tiny-1b"
     assert found["argv"][:3] == ["docker", "run", "-d"]
-    assert "utilization_unset" in {each["id"] for each in found["findings"]}
+    assert [each["id"] for each in found["deviations"]] == DEVIATIONS
+    assert all(each["reason"] and each["launch"] for each in found["deviations"])
+    assert {each["id"] for each in found["findings"]} == {"floating_tag"}
     assert found["fit"]["verdict"] == "unknown"
     assert shlex.split(found["docker_run"].replace("\\\n", " ")) == found["argv"]
 
@@ -111,9 +117,8 @@ def test_a_person_at_the_keyboard_types_the_name_to_insist(typed: str, code: int
 
 # --- the story --------------------------------------------------------------------------------------------
 
+DEVIATIONS = ["gpu_memory_utilization", "ipc", "restart", "exposure", "limits", "folders"]
 WARNED = """\
-note: No memory share is set: vLLM takes almost the whole machine. \
-Set gpu_memory_utilization=0.85, less with other engines.
 note: 1 note more: spark-tui presets check tiny-1b
 """
 STORY = """\
@@ -149,7 +154,7 @@ def test_on_a_terminal_the_running_step_is_one_line_that_is_written_over() -> No
     plain = [re.sub("\x1b\\[[0-9;]*m", "", line) for line in visible]
     story = [line for line in STORY.splitlines() if "..." not in line]
     assert plain[-len(story) :] == story
-    assert plain[0].startswith("note: No memory share is set")
+    assert plain[0].startswith("note: 1 note more")
 
 
 def test_as_data_there_is_one_object_per_change_and_a_result() -> None:

@@ -11,6 +11,7 @@ from spark_tui.base.engine.container import LABEL_OVERRIDES, PublishedPort
 from spark_tui.base.engine.state import Exposure
 from spark_tui.base.errors import RefusedError
 from spark_tui.base.settings import ExposureChoice
+from spark_tui.catalog.fit.use.fit import share_of
 from spark_tui.catalog.presets.model.overrides import Overrides, overrides_from_pairs, pairs_from
 from spark_tui.catalog.presets.use.preflight import Preflight
 from spark_tui.observe.engines.use.engines import EngineSupervisor
@@ -56,7 +57,9 @@ async def test_it_is_launched_again_with_everything_that_it_had_and_a_key() -> N
     before = await the_view(kit)
     assert before.exposure is Exposure.LAN_NO_KEY
     plan = await secured(kit)
-    assert plan.request.overrides == replace(OPEN, api_key=True)
+    share = plan.request.overrides.gpu_memory_utilization
+    assert share == share_of(before.container, before.runtime)
+    assert plan.request.overrides == replace(OPEN, api_key=True, auto_share=True, gpu_memory_utilization=share)
     assert "has changed" not in plan.what
     assert "port 8123" in plan.what
     await launched(kit, plan.request)

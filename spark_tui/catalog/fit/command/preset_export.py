@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 import click
@@ -18,10 +18,11 @@ from spark_tui.base.page import maybe
 from spark_tui.catalog.fit.use.fit import LaunchChecks, observe
 from spark_tui.catalog.presets.model.dialects.container_files import compose_text, quadlet_text, systemd_text
 from spark_tui.catalog.presets.model.dialects.recipe_files import comment, to_sparkrun, yaml_text
-from spark_tui.catalog.presets.model.overrides import Overrides, overrides_from_pairs, pairs_from
+from spark_tui.catalog.presets.model.overrides import SHARE, Overrides, overrides_from_pairs, pairs_from
 from spark_tui.catalog.presets.model.plan import LaunchPlan
 from spark_tui.catalog.presets.model.preset import MappingValue, Preset
 from spark_tui.catalog.presets.model.rights import findings_of
+from spark_tui.catalog.presets.model.rules.check import deviations
 from spark_tui.catalog.presets.use.imports import (
     RecipeStore,
 )
@@ -46,6 +47,8 @@ _OF_SPEC: Final[dict[str, tuple[str, str, _OfSpec]]] = {
 }
 
 
+_LEFT_TO: Final = {"systemd": ("restart",), "quadlet": ("restart",)}
+"""Deviations of a launch that the service of that format has not: systemd restarts it."""
 _FORMATS = ("docker-run", "compose", "systemd", "quadlet", "sparkrun")
 
 
@@ -72,7 +75,9 @@ def export_preset(session: Session, name: str, format_: str, settings: tuple[str
         preset = find_preset(context, name)
         if format_ in _OF_SPEC:
             await observe(context, session.err.note)
-            return _of_plan((await context[LaunchChecks].judge(preset, overrides)).plan, format_)
+            launch = await context[LaunchChecks].launch(preset, overrides)
+            text, notes = _of_plan(launch.plan, format_)
+            return text, (*_share_notes(launch.settle()), *notes)
         return _of_recipe(context, preset, overrides)
 
     text, notes = session.run(work)
@@ -90,7 +95,8 @@ def _of_plan(plan: LaunchPlan, format_: str) -> tuple[str, Sequence[str]]:
     file, then, make = _OF_SPEC[format_]
     name = plan.spec.name
     about = [f"Made by spark-tui from its preset {plan.preset.name}."]
-    notes = [*plan.notes, *(each.summary for each in findings_of(plan.preset) if each.severity is Severity.ERROR)]
+    notes = [each.text for each in deviations(plan) if each.source and each.id not in _LEFT_TO.get(format_, ())]
+    notes += [*plan.notes, *(each.summary for each in findings_of(plan.preset) if each.severity is Severity.ERROR)]
     if then:
         about += [f"Save it as {file.format(name=name)}, then:", f"  {then.format(name=name)}"]
     for path in plan.spec.env_files:
@@ -98,6 +104,20 @@ def _of_plan(plan: LaunchPlan, format_: str) -> tuple[str, Sequence[str]]:
     if plan.directories:
         notes.append(f"These folders must be there: {', '.join(plan.directories)}")
     return make(plan.spec, tuple(about)), notes
+
+
+def _share_notes(settled: LaunchPlan) -> Iterator[str]:
+    """That a file has the recipe's memory share, where a launch follows the memory of its moment."""
+    for each in deviations(settled):
+        if each.id == SHARE:
+            names = (
+                f"names the recipe's memory share, {each.source}"
+                if each.source
+                else "names no memory share, and the engine takes its own"
+            )
+            now = settled.overrides.gpu_memory_utilization
+            number = "" if now is None else f": {now:g} now. Written with --set {SHARE}={now:g}"
+            yield f"The file {names}. A launch by spark-tui takes what fits at its moment (auto){number}."
 
 
 def _of_recipe(context: Context, preset: Preset, overrides: Overrides) -> tuple[str, Sequence[str]]:

@@ -69,7 +69,13 @@ def import_presets(session: Session, source: str, name: str, replace: bool) -> N
             copy = context[RegistryManager].copy(preset, name)
             return import_copy(context[RecipeStore], copy, builtin=builtin, replace=replace)
         return import_recipes(
-            context[RecipeStore], given, builtin=builtin, name=name, replace=replace, paths=context.paths
+            context[RecipeStore],
+            given,
+            builtin=builtin,
+            name=name,
+            replace=replace,
+            paths=context.paths,
+            auto=context.settings.memory_share == "auto",
         )
 
     report = session.run(work, changes=True)

@@ -7,7 +7,10 @@ from collections.abc import Awaitable, Callable
 import click
 
 from spark_tui.base.context import Context
+from spark_tui.base.errors import SparkError
 from spark_tui.base.finding import Finding
+from spark_tui.base.page import maybe
+from spark_tui.catalog.fit.show.launch import deviation_object, deviations_page
 from spark_tui.catalog.fit.show.preset_files import (
     last_good_object,
     last_good_rows,
@@ -20,7 +23,11 @@ from spark_tui.catalog.fit.show.presets import (
     preset_detail,
     recipe,
 )
+from spark_tui.catalog.fit.use.fit import LaunchChecks, observe
+from spark_tui.catalog.presets.model.overrides import Overrides
+from spark_tui.catalog.presets.model.plan import LaunchPlan
 from spark_tui.catalog.presets.model.preset import Preset
+from spark_tui.catalog.presets.model.rules.check import deviations
 from spark_tui.catalog.presets.use.pins import LastGood, PinPlan, Pins
 from spark_tui.catalog.presets.use.rights import drifts, find_preset
 from spark_tui.cli.command import command, preset_argument
@@ -31,20 +38,30 @@ from spark_tui.observe.metrics.use.history import History
 @command("show", "  spark-tui presets show gpt-oss-120b")
 @preset_argument
 def show_preset(session: Session, name: str) -> None:
-    """Show everything about one preset, its command and its last good start."""
+    """Show everything about one preset, its command, what a launch does otherwise, and its last good start."""
 
-    async def load(context: Context) -> tuple[Preset, Finding | None, LastGood]:
+    async def load(context: Context) -> tuple[Preset, Finding | None, LastGood, LaunchPlan | None, str]:
         preset = find_preset(context, name)
-        await context[History].load()
+        await observe(context, session.err.note)
         last = context[Pins].last_good(preset, await context[Pins].image(preset))
-        return preset, drifts(context, (preset,)).get(preset.name), last
+        return preset, drifts(context, (preset,)).get(preset.name), last, *await _planned(context, preset)
 
-    preset, drift, last = session.run(load)
-    session.out.json({**preset_detail(preset), **drift_object(drift), **last_good_object(last)})
+    preset, drift, last, plan, why = session.run(load)
+    differs = None if plan is None else [deviation_object(each) for each in deviations(plan)]
+    launch = maybe("deviations", differs, why)
+    session.out.json({**preset_detail(preset), **launch, **drift_object(drift), **last_good_object(last)})
     good = last_good_rows(last, f"spark-tui presets pin {preset.name}")
-    session.out.page((*overview(preset, drift=drift, good=good), *recipe(preset)))
+    session.out.page((*overview(preset, drift=drift, good=good), *recipe(preset), *deviations_page(plan)))
     nodes = " --nodes CLUSTER" if preset.min_nodes > 1 else ""
     session.err.say(f"The exact docker run: spark-tui up {preset.name}{nodes} --dry-run")
+
+
+async def _planned(context: Context, preset: Preset) -> tuple[LaunchPlan | None, str]:
+    """A launch with the recipe's values, or why there is none."""
+    try:
+        return (await context[LaunchChecks].launch(preset, Overrides())).settle(), ""
+    except SparkError as error:
+        return None, error.summary
 
 
 _PIN_EXAMPLES = """\

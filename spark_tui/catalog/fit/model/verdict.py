@@ -154,11 +154,9 @@ def auto_share(whole: Fit) -> float | None:
 
 
 def number_for(whole: Fit) -> float | None:
-    """The number that a launch which leaves its share open is given; None where it has that already, or where nothing
-    is known and its command names none."""
+    """The number that a launch which leaves its share open is given; None where it has that already, or needs none."""
     share = auto_share(whole)
-    unnamed = whole.utilization_needed is None and not whole.named
-    return None if unnamed or share == whole.utilization else share
+    return None if share == whole.utilization else share
 
 
 # --- the word ---------------------------------------------------------------------------------------------

@@ -114,8 +114,9 @@ class ImportForm(QuietModal[bool]):
         presets = self._core.store.world[PRESETS].presets
         builtin = [preset.name for preset in presets if preset.origin is Origin.BUILTIN]
         try:
+            store, auto = self._core[RecipeStore], self._core.settings.memory_share == "auto"
             report = await self._core.in_thread(
-                import_recipes, self._core[RecipeStore], source, builtin=builtin, paths=self._core.paths
+                import_recipes, store, source, builtin=builtin, paths=self._core.paths, auto=auto
             )
         except SparkError as error:
             page.show((Section(rows=(Row(error.summary, tone=Tone.BAD), Row(error.remedy))),))

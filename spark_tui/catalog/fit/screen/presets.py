@@ -26,7 +26,7 @@ from spark_tui.base.page import Page as Sections
 from spark_tui.base.page import Section
 from spark_tui.catalog.fit.screen.bar import FitBar
 from spark_tui.catalog.fit.show import presets as present
-from spark_tui.catalog.fit.show.launch import fit_figures, fit_verdict
+from spark_tui.catalog.fit.show.launch import deviations_page, fit_figures, fit_verdict
 from spark_tui.catalog.fit.show.preset_files import last_good_rows, pin_page, running_page
 from spark_tui.catalog.fit.show.presets import MARKS, PROBLEM, ImageStatus
 from spark_tui.catalog.fit.use.finder import SORTS, PresetFinder, Search, matches, order
@@ -398,7 +398,7 @@ class PresetsScreen(ListScreen):
             self._plan = error
             return present.refusal(error)
         self._plan = plan
-        return (*present.plan_notes(plan, image), Section(command=text))
+        return (*present.plan_notes(plan, image), Section(command=text), *deviations_page(plan))
 
     def _show_running(self) -> None:
         """Where the container of this preset differs from what the preset says now."""

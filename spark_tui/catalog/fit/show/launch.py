@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Final
 
 from spark_tui.base.finding import Severity, pairs_text
-from spark_tui.base.page import SEVERITIES, Cell, Object, Page, Row, Section, Tone, finding_fix
+from spark_tui.base.page import SEVERITIES, Cell, Object, Page, Row, Section, Tone, finding_fix, maybe
 from spark_tui.base.quantities import short_tokens
 from spark_tui.catalog.fit.model.fit import Fit, FitChange, FitWord
 from spark_tui.catalog.fit.model.verdict import LaunchVerdict, fit_lines
+from spark_tui.catalog.presets.model.plan import LaunchPlan
+from spark_tui.catalog.presets.model.rules.check import Deviation, deviations
 
 FIT_TONES: Final = {
     FitWord.FITS: Tone.GOOD,
@@ -153,6 +155,20 @@ def fit_object(name: str, found: Fit) -> Object:
             "high_tokens_per_second": round(decode.span(found.published)[1], 1),
         },
     }
+
+
+# --- what differs from the recipe ---------------------------------------------------------------------------
+
+
+def deviations_page(plan: LaunchPlan | None) -> Page:
+    """What the launch does otherwise than its recipe, each with the reason; nothing where it cannot be planned."""
+    rows = tuple(Row(each.text, "-") for each in (deviations(plan) if plan is not None else ()))
+    return (Section("Other than the recipe", rows),) if rows else ()
+
+
+def deviation_object(each: Deviation) -> Object:
+    source = maybe("source", each.source or None, "the recipe does not say")
+    return {"id": each.id, **source, "launch": each.launch, "reason": each.why}
 
 
 # --- the values of the form ---------------------------------------------------------------------------------

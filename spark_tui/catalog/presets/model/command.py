@@ -154,13 +154,14 @@ def parts(template: str) -> Iterator[tuple[str, bool]]:
 
 class Command(Struct, frozen=True):
     """The whole command, program first; no words for an image that runs as it is. `port` is where the server listens
-    within its network."""
+    within its network, `asked` the command of the recipe and the person alone."""
 
     invocation: Invocation
     port: int
     served_name: str
     values: Mapping[str, Scalar]
     notes: tuple[str, ...] = ()
+    asked: Invocation = Invocation()
 
     @property
     def argv(self) -> tuple[str, ...]:
@@ -270,6 +271,7 @@ def _command(preset: Preset, overrides: Overrides, model: str) -> Command:
     for key, default in given if not found.script else ():
         if default and key not in used and spellings(key, preset.server.id) and found.value(key) is None:
             found = found.with_option(key, default)
+    asked = found
     found = _listening(found, preset, overrides, notes)
     if overrides.extra_args:
         found = _editable(found, preset, "extra_args").with_words(overrides.extra_args)
@@ -291,7 +293,7 @@ def _command(preset: Preset, overrides: Overrides, model: str) -> Command:
     # Where the address goes into a variable, the plan passes the wanted port on.
     default = wanted if isinstance(wanted, int) and not preset.server.host_option else preset.server.port
     port = default if text is None else int(text)
-    return Command(found, port, found.value("served_model_name") or model, values, tuple(notes))
+    return Command(found, port, found.value("served_model_name") or model, values, tuple(notes), asked)
 
 
 # --- tool calls -------------------------------------------------------------------------------------------

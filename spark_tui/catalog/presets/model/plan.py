@@ -179,7 +179,12 @@ def plan(
 def with_share(found: LaunchPlan, share: float | None) -> LaunchPlan:
     """The same launch on one machine with that number of its automatic memory share, None where it has none: its
     command, environment and labels differ. Raises UsageError where the command has no place for it."""
-    overrides = replace(found.overrides, auto_share=True, gpu_memory_utilization=share)
+    return with_overrides(found, replace(found.overrides, auto_share=True, gpu_memory_utilization=share))
+
+
+def with_overrides(found: LaunchPlan, overrides: Overrides) -> LaunchPlan:
+    """The same container on one machine with other changes of its command and environment. Raises UsageError for what
+    the command has no place for."""
     command = command_of(found.preset, overrides, found.model)
     return _commanded(replace(found, overrides=overrides), command, ALONE)
 

@@ -263,6 +263,8 @@ def _finite(value: Scalar) -> bool:
 
 
 NO_GPU = "none"
+DOCKER_COMMAND: Final = "a docker run command"
+"""The source of a recipe that has all options of its command."""
 
 
 def engine_of(runtime: str) -> str:

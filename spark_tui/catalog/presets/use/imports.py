@@ -25,6 +25,9 @@ from spark_tui.catalog.presets.model.dialects.importing import (
     own_name,
     with_commands,
 )
+from spark_tui.catalog.presets.model.overrides import SHARE, Overrides
+from spark_tui.catalog.presets.model.plan import plan
+from spark_tui.catalog.presets.model.rules.check import deviations
 
 
 class ImportOutcome(StrEnum):
@@ -96,12 +99,13 @@ def import_recipes(
     name: str = "",
     replace: bool = False,
     paths: HostPaths | None = None,
+    auto: bool = False,
 ) -> ImportReport:
     """Imports a recipe file, every recipe of a folder, or every `docker run` of a text.
 
     `builtin` are the names of our own presets, `name` the preset's name for a single file; `paths` is where the store
-    lies, which a command's mounts are held against. A preset that is there already is left alone, ours or the
-    person's, unless `replace`.
+    lies, which a command's mounts are held against; `auto`: a launch settles its memory share by itself. A preset that
+    is there already is left alone, ours or the person's, unless `replace`.
     Raises UsageError for a path or name that cannot be used, PresetError for a folder or text that is too large.
     """
     gathered = store.given(source.text, source.called) if isinstance(source, PastedText) else store.gather(source)
@@ -116,7 +120,8 @@ def import_recipes(
             )
         names = dict.fromkeys(names, _preset_name(name))
     examined = (examine(each, gathered, names[each.path], paths=paths, chosen=bool(name)) for each in files)
-    recipes = tuple(_import(store, each, builtin, replace=replace) for each in examined)
+    told = (_with_deviations(each, paths, Overrides(auto_share=auto)) for each in examined)
+    recipes = tuple(_import(store, each, builtin, replace=replace) for each in told)
     if not recipes and not pasted:
         passed = f"{len(gathered.passed_over)} passed over" if gathered.passed_over else ""
         raise UsageError(
@@ -136,6 +141,18 @@ def import_copy(
     registry = Registry("", source.address, source.commit) if source is not None else Registry("")
     checked = structs.replace(recipe, name=_preset_name(recipe.name))
     return ImportReport(registry, (_import(store, checked, builtin, replace=replace),))
+
+
+def _with_deviations(recipe: ExaminedRecipe, paths: HostPaths | None, overrides: Overrides) -> ExaminedRecipe:
+    """With what a launch does otherwise than the recipe says; one that cannot be planned yet has its own reasons."""
+    if recipe.preset is None or paths is None:
+        return recipe
+    try:
+        differs = deviations(plan(recipe.preset, overrides, paths))
+    except SparkError:
+        return recipe
+    texts = (each.text for each in differs if each.source or each.id == SHARE)
+    return structs.replace(recipe, changes=(*recipe.changes, *texts))
 
 
 def _preset_name(text: str) -> str:

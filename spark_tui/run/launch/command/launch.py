@@ -13,10 +13,11 @@ from spark_tui.base.jobs import StepState
 from spark_tui.base.page import finding_fix, finding_object
 from spark_tui.base.text import clean_line
 from spark_tui.catalog.fit.model.verdict import LaunchVerdict
-from spark_tui.catalog.fit.show.launch import verdict_object
+from spark_tui.catalog.fit.show.launch import deviation_object, verdict_object
 from spark_tui.catalog.fit.use.fit import LaunchChecks, WillNotFit, observe
 from spark_tui.catalog.presets.model.overrides import overrides_from_pairs
 from spark_tui.catalog.presets.model.plan import LaunchPlan, key_wanted
+from spark_tui.catalog.presets.model.rules.check import deviations
 from spark_tui.catalog.presets.use.last_launches import LastLaunches
 from spark_tui.catalog.presets.use.launch_downloads import launch_downloads
 from spark_tui.catalog.presets.use.rights import find_preset, require_reviewed
@@ -96,6 +97,7 @@ def plan_launch(session: Session, name: str, pairs: dict[str, str], *, fetch: bo
 
     verdict = session.run(work)
     plan, findings = verdict.plan, verdict.findings
+    differs = deviations(plan)
     session.out.answer(
         {
             "id": plan.spec.name,
@@ -109,11 +111,13 @@ def plan_launch(session: Session, name: str, pairs: dict[str, str], *, fetch: bo
             "argv": list(render_argv(plan.spec)),
             "directories": list(plan.directories),
             "notes": list(plan.notes),
+            "deviations": [deviation_object(each) for each in differs],
             "fit": verdict_object(verdict.fit),
             "findings": [finding_object(each) for each in findings],
         },
         render_text(plan.spec),
     )
+    session.err.note(*(each.text for each in differs))
     _note(session, name, plan, pairs, findings)
     session.err.note(*(f"{path} holds the keys; spark-tui writes it at launch." for path in plan.spec.env_files))
 

@@ -60,7 +60,7 @@ from spark_tui.catalog.presets.model.command import HOST_NETWORK, render
 from spark_tui.catalog.presets.model.dialects.recipe_files import ConvertedRecipe, Value, table_of
 from spark_tui.catalog.presets.model.overrides import speculation_of
 from spark_tui.catalog.presets.model.plan import COMPILE_CACHES
-from spark_tui.catalog.presets.model.preset import NO_GPU
+from spark_tui.catalog.presets.model.preset import DOCKER_COMMAND, NO_GPU
 from spark_tui.catalog.presets.model.recipe import HUB_TOKENS
 
 HOME: Final = "/~"
@@ -484,7 +484,7 @@ class _Import:
         defaults: dict[str, Scalar] = {"port": self._host_port(), **self.defaults}
         volumes = self._volumes()
         self._tell_the_rest()
-        own: dict[str, Value] = {"source": "a docker run command"}
+        own: dict[str, Value] = {"source": DOCKER_COMMAND}
         if not self.template:
             own["runs_as_is"] = True
         if self.keyed and self.runtime.key_way is not KeyDelivery.NONE:

@@ -1,4 +1,5 @@
-"""What is wrong with a launch before it happens: one entry, `check`, over the groups of rules.
+"""A launch before it happens: what is wrong with it (`check`, over the groups of rules), and where it differs from its
+recipe (`deviations`).
 
 A rule is a pure function of a launch. It says nothing where it does not know; an error needs certainty. "The guide"
 that rules cite is vlaicu.io/posts/dgx-vllm (2026-06).
@@ -9,20 +10,24 @@ from __future__ import annotations
 import functools
 import re
 import shlex
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
+from msgspec import Struct
 from msgspec.structs import replace
 
-from spark_tui.base.engine.container import ContainerSpec, EnvVar
+from spark_tui.base.engine.container import LOOPBACK, STORE_TARGET, ContainerSpec, EnvVar
+from spark_tui.base.engine.docker_run import port_value, read_ulimit, ulimit_value, volume_value
+from spark_tui.base.engine.invocation import parse
 from spark_tui.base.engine.runtimes import known_models
 from spark_tui.base.errors import SparkError
 from spark_tui.base.finding import Change, Finding, Severity, pairs_text
+from spark_tui.base.quantities import docker_size
 from spark_tui.catalog.presets.model import rights
-from spark_tui.catalog.presets.model.command import command_of
-from spark_tui.catalog.presets.model.overrides import with_change
-from spark_tui.catalog.presets.model.plan import LaunchPlan
-from spark_tui.catalog.presets.model.preset import Origin, Preset
+from spark_tui.catalog.presets.model.command import HOST_NETWORK, command_of
+from spark_tui.catalog.presets.model.overrides import AUTO, SHARE, Overrides, with_change
+from spark_tui.catalog.presets.model.plan import LaunchPlan, with_overrides
+from spark_tui.catalog.presets.model.preset import DOCKER_COMMAND, Origin, Preset
 from spark_tui.catalog.presets.model.recipe import with_known
 from spark_tui.catalog.presets.model.rules import image, memory, model, serving
 from spark_tui.catalog.presets.model.rules.context import LaunchContext
@@ -121,3 +126,103 @@ def judge(image: str, model: str, argv: tuple[str, ...], env: tuple[str, ...], a
     variables = tuple(EnvVar(name, recipe.get(name, "")) for name in env)
     spec = ContainerSpec(model, image, argv, (), variables)
     return judged(advice, LaunchContext(LaunchPlan(spec, preset, model, model, preset.server.port)))
+
+
+# --- what differs from the recipe ---------------------------------------------------------------------------
+
+
+EUGR_SHARE: Final = 0.7
+"""What recipes of eugr's spark-vllm-docker take."""
+_PARSERS: Final = ("tool_call_parser", "reasoning_parser", "enable_auto_tool_choice", "jinja")
+
+
+class Deviation(Struct, frozen=True):
+    """`source` is what the recipe says, or published commands where it is silent; empty where neither says anything.
+    `launch` is what is done instead, in the words of the command."""
+
+    id: str
+    source: str
+    launch: str
+    why: str
+
+    @property
+    def text(self) -> str:
+        return f"{self.launch}{f', not {self.source}' if self.source else ''}: {self.why}."
+
+
+def deviations(found: LaunchPlan) -> tuple[Deviation, ...]:
+    """What a launch on one machine does otherwise than its recipe and the person's own settings say: first what changes
+    the recipe, then what is added."""
+    given = found.overrides
+    plain = replace(given, auto_share=False, gpu_memory_utilization=None) if given.auto_share else given
+    return (*_share(found, plain), *_container(found), *_options(found, plain), *_added(found))
+
+
+def _share(found: LaunchPlan, plain: Overrides) -> Iterator[Deviation]:
+    before, now = LaunchContext(with_overrides(found, plain)), LaunchContext(found)
+    source, number = before.value(SHARE), found.overrides.gpu_memory_utilization
+    if found.overrides is plain or (number is not None and now.value(SHARE) == source):
+        return
+    why = "as much as it needs and as fits beside other engines"
+    if source:
+        why += f"; {SHARE}={source} keeps the recipe's"
+    elif now.is_vllm:
+        own = memory.default_share(before)
+        why += f". The recipe names none; vLLM's own is {own}, eugr's recipes take {EUGR_SHARE}"
+    launch = f"memory share {AUTO if number is None else f'{number:g} ({AUTO})'}"
+    yield Deviation(SHARE, source or "", launch, why)
+
+
+def _as_published(preset: Preset) -> bool:
+    """Whether the recipe leaves to the tool how its container is run. vLLM's documentation, NVIDIA's playbooks,
+    sparkrun and eugr run it with --ipc=host and an open port then; the guide restarts it until it is stopped."""
+    source = preset.facts.source
+    return preset.origin is not Origin.USER or (bool(source) and not source.startswith(DOCKER_COMMAND))
+
+
+def _container(found: LaunchPlan) -> Iterator[Deviation]:
+    spec, options, published = found.spec, found.preset.options, _as_published(found.preset)
+    size = f"--shm-size {docker_size(spec.shm_size)}"
+    if options.ipc is None and published and not found.preset.cpu_only:
+        yield Deviation("ipc", "--ipc host", size, "room for the engine's processes, and the host's stays its own")
+    elif options.ipc is None and options.shm_size is None:
+        yield Deviation("shm_size", "Docker's 64m", size, "PyTorch's processes need more")
+    if options.restart_policy is None and found.preset.origin is Origin.BUILTIN:
+        why = "a crash loop can take a Spark down; boot starts an engine with the machine"
+        yield Deviation("restart", "unless-stopped", "--restart no", why)
+    for port in spec.ports:
+        if port.host_ip == LOOPBACK:
+            open_ = f"-p {port.host_port}:{port.container_port}" if published else ""
+            why = "open to this machine alone; exposure=lan opens it, with an API key"
+            yield Deviation("exposure", open_, f"-p {port_value(port)}", why)
+
+
+def _options(found: LaunchPlan, plain: Overrides) -> Iterator[Deviation]:
+    command, engine = command_of(found.preset, plain, found.model), found.preset.engine
+    asked = (*command.asked.arguments, *parse(plain.extra_args, engine).arguments)
+    added = [each for each in command.invocation.arguments if each not in asked]
+    parsers = [each for each in added if each.key in _PARSERS and plain.tool_calls is None]
+    if parsers:
+        words = " ".join(word for each in parsers for word in each.words)
+        why = "added for tool calls, as the model's family has them; tool_calls=off leaves them out"
+        yield Deviation("parsers", "", words, why)
+    for each in added:
+        if each.key == "host":
+            before = command.asked.value("host")
+            on_host = found.preset.options.network == HOST_NETWORK
+            why = "as far as the exposure allows" if on_host else "the container's port leads there"
+            yield Deviation("host", f"--host {before}" if before else "", " ".join(each.words), why)
+
+
+def _added(found: LaunchPlan) -> Iterator[Deviation]:
+    spec, preset = found.spec, found.preset
+    own = {"HF_HOME", *dict(preset.env), *dict(found.overrides.extra_env)}
+    limits = [each for each in spec.ulimits if each not in map(read_ulimit, preset.options.ulimits)]
+    words = [f"--ulimit {ulimit_value(each)}" for each in limits] + [f"--oom-score-adj {spec.oom_score_adj}"]
+    words += [f"-e {each.name}={each.value}" for each in spec.env if each.name not in own]
+    why = "pinned memory, long loads, and a system that outlives its engine"
+    yield Deviation("limits", "", " ".join(words), why)
+    caches = len(spec.mounts) - len(preset.mounts) - 1
+    store = next((f"-v {volume_value(each)}" for each in spec.mounts if each.target == STORE_TARGET), "")
+    kept = f"{store} and {caches} compile cache{'s' * (caches > 1)}" if caches > 0 else store
+    yield Deviation("folders", "", kept, "nothing is downloaded or compiled twice")

@@ -36,7 +36,7 @@ _READY_SECONDS: Final = 1800
 _OFFLOADING: Final = ("cpu_offload_gb", "swap_space", "kv_offloading_size")
 
 
-def _default_share(launch: LaunchContext) -> float:
+def default_share(launch: LaunchContext) -> float:
     """vLLM's own share where none is given: 0.9 up to 0.19.1, 0.92 since 0.20."""
     newest = launch.newest_vllm
     return 0.9 if newest is not None and newest < (0, 20, 0) else 0.92
@@ -58,7 +58,7 @@ def utilization_unset(launch: LaunchContext) -> Matches:
     given = launch.value("gpu_memory_utilization") or launch.value("kv_cache_memory_bytes")
     if given is not None or launch.variables:
         return
-    share, alone = _default_share(launch), _best_share(launch)
+    share, alone = default_share(launch), _best_share(launch)
     yield RuleMatch(
         f"no --gpu-memory-utilization: {share} of the memory is {human_bytes(share * launch.total)}",
         launch.setting("gpu_memory_utilization", alone),
