@@ -210,7 +210,7 @@ def test_a_file_has_the_share_of_the_recipe_and_says_what_a_launch_takes_now(pla
     for form in ("docker-run", "compose", "systemd", "quadlet"):
         result = place.run("export", "heron", "--format", form)
         assert ("0.7" in result.out, "--gpu-memory-utilization" in result.out) == (bool(share), bool(share))
-        assert ("the recipe's memory share, 0.7" if share else "names no memory share") in " ".join(result.err.split())
+        assert ("the recipe's memory share, 0.7" if share else "no memory share") in " ".join(result.err.split())
         assert f"--set gpu_memory_utilization={dry['fit']['memory_share']:g}" in " ".join(result.err.split())
     named = place.run("export", "heron", "--set", "gpu_memory_utilization=0.5")
     assert ("--gpu-memory-utilization 0.5" in named.out, "memory share" in named.err) == (True, False)

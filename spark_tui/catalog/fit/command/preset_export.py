@@ -47,8 +47,6 @@ _OF_SPEC: Final[dict[str, tuple[str, str, _OfSpec]]] = {
 }
 
 
-_LEFT_TO: Final = {"systemd": ("restart",), "quadlet": ("restart",)}
-"""Deviations of a launch that the service of that format has not: systemd restarts it."""
 _FORMATS = ("docker-run", "compose", "systemd", "quadlet", "sparkrun")
 
 
@@ -95,7 +93,8 @@ def _of_plan(plan: LaunchPlan, format_: str) -> tuple[str, Sequence[str]]:
     file, then, make = _OF_SPEC[format_]
     name = plan.spec.name
     about = [f"Made by spark-tui from its preset {plan.preset.name}."]
-    notes = [each.text for each in deviations(plan) if each.source and each.id not in _LEFT_TO.get(format_, ())]
+    left = (SHARE, "limits", "folders", *(("restart",) if format_ in ("systemd", "quadlet") else ()))
+    notes = [each.text for each in deviations(plan) if each.id not in left]  # a service restarts it
     notes += [*plan.notes, *(each.summary for each in findings_of(plan.preset) if each.severity is Severity.ERROR)]
     if then:
         about += [f"Save it as {file.format(name=name)}, then:", f"  {then.format(name=name)}"]
@@ -110,14 +109,10 @@ def _share_notes(settled: LaunchPlan) -> Iterator[str]:
     """That a file has the recipe's memory share, where a launch follows the memory of its moment."""
     for each in deviations(settled):
         if each.id == SHARE:
-            names = (
-                f"names the recipe's memory share, {each.source}"
-                if each.source
-                else "names no memory share, and the engine takes its own"
-            )
             now = settled.overrides.gpu_memory_utilization
-            number = "" if now is None else f": {now:g} now. Written with --set {SHARE}={now:g}"
-            yield f"The file {names}. A launch by spark-tui takes what fits at its moment (auto){number}."
+            names = f"the recipe's memory share, {each.source}" if each.source else "no memory share: the engine's own"
+            number = "" if now is None else f": {now:g} now. To write that number: --set {SHARE}={now:g}"
+            yield f"The file has {names}. A launch by spark-tui takes what fits at its moment (auto){number}."
 
 
 def _of_recipe(context: Context, preset: Preset, overrides: Overrides) -> tuple[str, Sequence[str]]:

@@ -86,6 +86,7 @@ def _imported(imported: ImportedRecipe) -> Section:
         ("never run", recipe.hooks),
         ("needs", tuple(f"a value for {key}" for key in recipe.needs)),
     )
+    rows += [row for finding in review_of(recipe) for row in finding_section(finding).rows]
     rows += [Row(text, label) for label, texts in lists for text in texts]
     image = recipe.preset.reference if recipe.preset is not None else ""
     for mod in recipe.mods:
@@ -93,7 +94,6 @@ def _imported(imported: ImportedRecipe) -> Section:
         rows.append(Row(f"{mod.name}, not applied: {mod.script or 'not in the registry'}{does}", "mod"))
         rows += [Row(line, "|", Tone.QUIET) for line in mod.lines]
         rows += [Row(f"({mod.more_lines} more lines)", "|", Tone.QUIET)] if mod.more_lines else []
-    rows += [row for finding in review_of(recipe) for row in finding_section(finding).rows]
     return Section(rows=tuple(rows))
 
 

@@ -81,7 +81,7 @@ _PULLED = re.compile(r"\bollama\s+(?:run|pull)\s+(?![-$])([^\s;&|'\"]+)")
 _VALUE: Final = r"[A-Za-z0-9_./:@+-]+"
 # What may stand after a value: the next option, the end of a script, or of the whole command.
 _END: Final = r"(?=\s*\\?\s*(?:-|['\";&|]|\Z))"
-_OWN_ID = re.compile(r"\$\(id -([ug])\)")
+_OWN_ID = re.compile(r"\$\(id -([ug])\)|`id -([ug])`")
 _JSON_WITHOUT_QUOTES = re.compile(r"(?:(?<=')|\A)\{[A-Za-z_]\w*: ?[\w./+-]+(?:, ?[A-Za-z_]\w*: ?[\w./+-]+)*\}(?='|\Z)")
 """What a shell leaves of JSON that stands in double quotes."""
 _BARE_WORD = re.compile(r"[\w./+-]+")
@@ -100,10 +100,12 @@ def from_docker_run(text: str, paths: HostPaths | None = None) -> ConvertedRecip
 
     Raises UsageError for what a preset cannot hold, and for what posts and guides do to commands.
     """
+    known = {"HOME": HOME}
     if paths is not None and paths.owner is not None:
         user, group = map(str, paths.owner)
-        text = _OWN_ID.sub(lambda asked: user if asked[1] == "u" else group, text)
-    text = fill_in(text, {"HOME": HOME})
+        known |= {"UID": user, "GID": group}
+        text = _OWN_ID.sub(lambda asked: user if (asked[1] or asked[2]) == "u" else group, text)
+    text = fill_in(text, known)
     if unknown := first_variable(text):
         above = "" if unknown.startswith("$(") else f", or put {unknown.strip('${}')}=VALUE on a line above the command"
         raise UsageError(

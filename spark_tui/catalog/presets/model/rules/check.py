@@ -133,6 +133,7 @@ def judge(image: str, model: str, argv: tuple[str, ...], env: tuple[str, ...], a
 
 EUGR_SHARE: Final = 0.7
 """What recipes of eugr's spark-vllm-docker take."""
+_EXPOSED: Final = "open to this machine alone; exposure=lan opens it, with an API key"
 _PARSERS: Final = ("tool_call_parser", "reasoning_parser", "enable_auto_tool_choice", "jinja")
 
 
@@ -163,7 +164,7 @@ def _share(found: LaunchPlan, plain: Overrides) -> Iterator[Deviation]:
     source, number = before.value(SHARE), found.overrides.gpu_memory_utilization
     if found.overrides is plain or (number is not None and now.value(SHARE) == source):
         return
-    why = "as much as it needs and as fits beside other engines"
+    why = "as much as it needs and fits beside other engines"
     if source:
         why += f"; {SHARE}={source} keeps the recipe's"
     elif now.is_vllm:
@@ -193,8 +194,7 @@ def _container(found: LaunchPlan) -> Iterator[Deviation]:
     for port in spec.ports:
         if port.host_ip == LOOPBACK:
             open_ = f"-p {port.host_port}:{port.container_port}" if published else ""
-            why = "open to this machine alone; exposure=lan opens it, with an API key"
-            yield Deviation("exposure", open_, f"-p {port_value(port)}", why)
+            yield Deviation("exposure", open_, f"-p {port_value(port)}", _EXPOSED)
 
 
 def _options(found: LaunchPlan, plain: Overrides) -> Iterator[Deviation]:
@@ -206,12 +206,9 @@ def _options(found: LaunchPlan, plain: Overrides) -> Iterator[Deviation]:
         words = " ".join(word for each in parsers for word in each.words)
         why = "added for tool calls, as the model's family has them; tool_calls=off leaves them out"
         yield Deviation("parsers", "", words, why)
-    for each in added:
-        if each.key == "host":
-            before = command.asked.value("host")
-            on_host = found.preset.options.network == HOST_NETWORK
-            why = "as far as the exposure allows" if on_host else "the container's port leads there"
-            yield Deviation("host", f"--host {before}" if before else "", " ".join(each.words), why)
+    host, stated = command.invocation.value("host"), found.preset.default("host") or command.asked.value("host")
+    if found.preset.options.network == HOST_NETWORK and host == LOOPBACK != stated:
+        yield Deviation("exposure", f"--host {stated}" if stated else "", f"--host {host}", _EXPOSED)
 
 
 def _added(found: LaunchPlan) -> Iterator[Deviation]:
