@@ -139,8 +139,8 @@ class LaunchVerdict(Struct, frozen=True):
 
 def auto_share(whole: Fit) -> float | None:
     """The memory share for a launch that leaves it open: what its context and users need, no more than fits now. Where
-    not even one sequence fits now, no more than fits when all others are stopped. None: nothing to set, or the need is
-    unknown."""
+    not even one sequence fits now, no more than fits when all others are stopped. Of an unknown need
+    the recipe's or the usual one, as far as that fits. None: nothing to set."""
     least, needed, most = whole.utilization_least, whole.utilization_needed, whole.utilization_most
     if most is None:
         return None

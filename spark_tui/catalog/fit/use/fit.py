@@ -50,9 +50,10 @@ Stored: TypeAlias = Mapping[tuple[str, str], CheckpointFacts | None]
 
 class LaunchChecks(Struct, eq=False):
     """Rules and fit of a launch, by the World's last readings: they must have been collected. `starts` are earlier
-    starts on this machine. `auto`: a launch that names no memory share gets what it needs, else the preset's. `claims`
-    is what launches that passed the memory gate will take, by engine: it is set aside before their start. `results` are
-    those of this machine, the oldest first; `kept` what they were when they were last read."""
+    starts on this machine. `auto`: a launch that names no memory share gets what it needs; where that is unknown, the
+    preset's or the usual one, as far as it fits. `claims` is what launches that passed the memory gate will take, by
+    engine: it is set aside before their start. `results` are those of this machine, the oldest first; `kept` what they
+    were when they were last read."""
 
     docker: ContainerEngine
     secrets: SecretStore
