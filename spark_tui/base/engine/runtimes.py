@@ -221,11 +221,11 @@ class Architecture(Struct, frozen=True, eq=False, forbid_unknown_fields=True):
     read: tuple[KnownBytes, ...] = ()
 
 
-NOT_STATED: Final = "not stated; single figures cited"
+NOT_STATED: Final = "not stated; figures alone are taken"
 
 
 class PublishedSource(Struct, frozen=True, forbid_unknown_fields=True):
-    """Where figures come from. `licence` is that of the data; of those without one, single figures are cited."""
+    """Where figures come from. `licence` is that of the data; of those without one, figures alone are taken."""
 
     title: str
     licence: str = NOT_STATED
