@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any, Final
 
 import click
@@ -135,7 +134,8 @@ def _serve(session: Session, policy: GatewayPolicy, address: str, port: int) -> 
                 f"Anyone who reaches {address} could use this gateway.",
                 "Add a key first: spark-tui gateway keys add NAME",
             )
-        _check_presets(context, policy.presets)
+        for name in policy.presets:
+            find_preset(context, name)
         await observe(context, session.err.note)
         if is_open:
             session.err.note("The connection is not encrypted: keys can be read on the network.")
@@ -143,12 +143,6 @@ def _serve(session: Session, policy: GatewayPolicy, address: str, port: int) -> 
 
     session.run(work, changes=True)
     session.err.say("The gateway has stopped. Engines keep running.")
-
-
-def _check_presets(context: Context, names: Iterable[str]) -> None:
-    """Raises UsageError for a name that no preset has."""
-    for name in names:
-        find_preset(context, name)
 
 
 # --- unit -----------------------------------------------------------------------------------------------
@@ -276,7 +270,8 @@ def export(session: Session, kind: str, presets: tuple[str, ...], ttl: float) ->
     """Print a configuration for llama-swap or LiteLLM that launches through spark-tui."""
 
     async def work(context: Context) -> str:
-        _check_presets(context, presets)
+        for name in presets:
+            find_preset(context, name)
         await observe(context, session.err.note)
         gateway: Gateway = Gateway(context, GatewayPolicy(presets))
         await gateway.load()

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
+from spark_tui.app.wiring import build
 from spark_tui.base.engine.container import ContainerFacts
 from spark_tui.base.engine.metrics_page import MetricPage
 from spark_tui.base.engine.state import Endpoint, Health, ServedModel, api_port
@@ -25,10 +28,11 @@ from spark_tui.base.finding import Ok
 from spark_tui.base.gateway import KeysUnreadable
 from spark_tui.base.quantities import GIB
 from spark_tui.base.secret import Secret
+from spark_tui.base.settings import defaults, folders_of
 from spark_tui.catalog.presets.model.preset import Preset, PresetFacts
 from spark_tui.machine.gateway import GatewayKeys, read_status
 from spark_tui.manage.gateway.model import GatewayPolicy, NotServing, SwapRefused
-from spark_tui.manage.gateway.use.gateway import Gateway
+from spark_tui.manage.gateway.use.gateway import Gateway, GatewayMissing
 from spark_tui.observe.engines.use.engines import EngineSupervisor
 from spark_tui.observe.explain.model.starts import StartRecord
 from spark_tui.observe.metrics.model.agents import AgentTurn, prompt_print
@@ -191,6 +195,19 @@ async def test_what_serves_already_is_served_from_the_first_request() -> None:
     async with running(second.run("127.0.0.1", 0, keyed=False, on_ready=ready)):
         await machine.kit.until(lambda: bool(found))
     assert "a" in found and "b" not in found
+
+
+async def test_without_its_packages_it_says_how_to_install_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("server", "door"):
+        monkeypatch.delitem(sys.modules, f"spark_tui.manage.gateway.adapter.{name}", raising=False)
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    folders = folders_of({}, tmp_path)
+    gateway = Gateway(build(defaults(folders), folders, {}), GatewayPolicy())
+    with pytest.raises(GatewayMissing) as caught:
+        await gateway.run("127.0.0.1", 0, keyed=False, on_ready=lambda _: None)
+    assert "uvicorn" in caught.value.remedy
 
 
 async def test_another_model_takes_the_place_of_an_idle_one() -> None:

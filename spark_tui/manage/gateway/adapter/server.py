@@ -30,17 +30,15 @@ from spark_tui.base.errors import (
     EngineUnreachable,
     ModelNotServed,
     PortInUse,
-    RefusedError,
     SparkError,
 )
 from spark_tui.base.executors import end_tasks
 from spark_tui.base.gateway import KeysUnreadable
-from spark_tui.base.optional import install_command
 from spark_tui.base.quantities import MIB, human_bytes
 from spark_tui.base.text import clean_line, truncate
 from spark_tui.base.untrusted import decode
 from spark_tui.machine.engine_http import ClientPools, bearer, beginning_of
-from spark_tui.manage.gateway.adapter.door import Connection, limits_of_process
+from spark_tui.manage.gateway.adapter.door import Connection, DoorLimits, limits_of_process
 from spark_tui.manage.gateway.model import BodyTooLarge, GatewayBusy, NotServing, Upstream, retry_after
 from spark_tui.manage.gateway.use.gateway import GatewayRouter
 from spark_tui.observe.metrics.model.agents import (
@@ -54,9 +52,6 @@ from spark_tui.observe.metrics.model.agents import (
 
 if TYPE_CHECKING:
     import httpx2
-    from starlette.requests import Request
-
-    from spark_tui.manage.gateway.adapter.door import DoorLimits
 
 _log = logging.getLogger(__name__)
 
@@ -110,10 +105,6 @@ _EVENT_ENDS: Final = (b"\n\n", b"\r\n\r\n", b"\r\r")
 _EVENT_STREAM: Final = b"text/event-stream"
 _STREAM_HEADERS: Final = ((b"content-type", _EVENT_STREAM + b"; charset=utf-8"), (b"cache-control", b"no-cache"))
 _LOOPBACK_NAMES: Final = frozenset(("127.0.0.1", "localhost", "[::1]"))
-
-
-class GatewayMissing(RefusedError, id="gateway_missing"):
-    """Its optional packages are not installed."""
 
 
 class _CutOff(Exception):
@@ -193,15 +184,7 @@ class HttpGateway:
 
     async def serve(self, router: GatewayRouter, host: str, port: int, on_ready: Callable[[int], None]) -> None:
         """As the port says. Ends also by SIGINT and SIGTERM, after open answers have had some seconds."""
-        try:
-            proxy = GatewayProxy(router, log := GatewayLog())
-            application = proxy.application()
-        except ImportError as error:
-            raise GatewayMissing(
-                "The gateway needs an optional part that is not installed.",
-                f"Install it: {install_command('gateway')}",
-                detail=str(error),
-            ) from error
+        proxy = GatewayProxy(router, log := GatewayLog())
         limits = self._limits or limits_of_process()
         protocol = cast("type[asyncio.Protocol]", partial(Connection, limits))
         listening = _bound(host, port)
@@ -210,7 +193,7 @@ class HttpGateway:
             listening.listen(_QUEUED)
 
         config = uvicorn.Config(
-            application,
+            proxy.application(),
             http=protocol,
             backlog=_ACCEPTED_AT_ONCE,
             log_config=None,

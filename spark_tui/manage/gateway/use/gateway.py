@@ -29,6 +29,7 @@ from spark_tui.base.executors import end_tasks, failure_of, in_thread, keep, pau
 from spark_tui.base.finding import EventKind, Severity
 from spark_tui.base.gateway import PEER_MARK, GatewayEngine, GatewayPeer, GatewayStatus, GatewaySwap
 from spark_tui.base.jobs import Step, StepState
+from spark_tui.base.optional import install_command
 from spark_tui.base.ports import Clock, EngineApi, SecretStore, port_named
 from spark_tui.base.text import clean_line, truncate
 from spark_tui.base.untrusted import encode
@@ -110,13 +111,17 @@ class GatewayRouter(Protocol):
         """A prompt was answered, or its client left meanwhile."""
 
 
+class GatewayMissing(RefusedError, id="gateway_missing"):
+    """Its optional packages are not installed."""
+
+
 @port_named("gateway_server")
 class GatewayServer(Protocol):
     """The HTTP side of a gateway."""
 
     async def serve(self, router: GatewayRouter, host: str, port: int, on_ready: Callable[[int], None]) -> None:
-        """Serves until it is cancelled; `on_ready` gets the port. Raises GatewayMissing without its packages, PortInUse
-        for an address that cannot be bound."""
+        """Serves until it is cancelled; `on_ready` gets the port. Raises PortInUse for an address that cannot be
+        bound."""
 
 
 class _Engine(Struct):
@@ -212,8 +217,16 @@ class Gateway:
 
     async def run(self, host: str, port: int, *, keyed: bool, on_ready: Callable[[str], None]) -> None:
         """Serves until cancelled or ended by a signal; `on_ready` gets the address. Raises RefusedError while another
-        gateway runs, or for an open address without a key."""
-        server, state = self._context[GatewayServer], self._context.ports.state
+        gateway runs, GatewayMissing without the server's packages."""
+        try:
+            server = self._context[GatewayServer]
+        except ImportError as error:
+            raise GatewayMissing(
+                "The gateway needs an optional part that is not installed.",
+                f"Install it: {install_command('gateway')}",
+                detail=str(error),
+            ) from error
+        state = self._context.ports.state
         self.keyed = keyed or bool(self.keys.all())
         for _ in range(_CLAIM_TRIES):  # `status` holds the claim for a moment
             if claimed := state.claim(FILE):
