@@ -345,7 +345,7 @@ class SparkApp(EnginesApp):
         """Frees the page cache, after asking where something has to be asked."""
         from spark_tui.observe.memory.screen import free_cache_question
 
-        cache = self.context[parts().CacheControl]
+        cache = self.context[parts.CacheControl]
         plan = await cache.plan()
         question = free_cache_question(plan)
         if question is not None and not await self.push_screen_wait(question):
@@ -364,7 +364,7 @@ class SparkApp(EnginesApp):
     @acting("hosts")
     async def action_open_hosts(self) -> None:
         """Opens another host through ssh. Everything here keeps running meanwhile."""
-        hosts = self.context[parts().Hosts]  # the demo has none
+        hosts = self.context[parts.Hosts]  # the demo has none
         host: Any = await self.push_screen_wait(self.make_screen("hosts", hosts))
         if host is not None:
             await self.lend_terminal(

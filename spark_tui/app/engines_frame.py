@@ -9,6 +9,7 @@ from spark_tui.base.actions import key_of
 from spark_tui.base.engine.container import outside_docker
 from spark_tui.base.engine.state import EngineState, EngineWord
 from spark_tui.base.errors import SparkError
+from spark_tui.base.feature import named
 from spark_tui.base.finding import value_of
 from spark_tui.base.jobs import Activity
 from spark_tui.base.page import Cell
@@ -23,13 +24,20 @@ from spark_tui.observe.explain.feature import ENGINES
 from spark_tui.tui.frame import FrameApp
 
 if TYPE_CHECKING:
-    from spark_tui.app.home.parts import Parts
-    from spark_tui.base.jobs import Activity
+    from spark_tui.app.home import parts as parts
     from spark_tui.base.launches import ClusterRecord
     from spark_tui.base.store import World
     from spark_tui.observe.explain.model.explain import Explanation
     from spark_tui.observe.explain.model.view import EngineView
+else:
 
+    class _Parts:
+        """What Home works with, imported after its first frame."""
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(named("spark_tui.app.home.parts"), name)
+
+    parts = _Parts()
 
 UNDER_WAY = (
     EngineWord.QUEUED, EngineWord.FETCHING, EngineWord.PULLING, EngineWord.STARTING, EngineWord.LOADING,
@@ -71,13 +79,6 @@ def activities(world: World, seconds_left: Callable[[EngineView], float | None])
         count = f"{bench.done} of {bench.total}" if bench.total else bench.step
         found.append(Activity("show_bench", bench.engine, f"bench {bench.engine} {count}", bench.seconds_left))
     return tuple(found)
-
-
-def parts() -> type[Parts]:
-    """What Home works with, imported after its first frame."""
-    from spark_tui.app.home.parts import Parts
-
-    return Parts
 
 
 class EnginesApp(FrameApp):
@@ -123,7 +124,7 @@ class EnginesApp(FrameApp):
         return activities(self.context.store.world, self._seconds_left)
 
     def _seconds_left(self, view: EngineView) -> float | None:
-        return self.context[parts().History].eta(view).seconds
+        return self.context[parts.History].eta(view).seconds
 
     # --- act ------------------------------------------------------------------------------------------
 
@@ -142,7 +143,7 @@ class EnginesApp(FrameApp):
         return True
 
     def explain(self, view: EngineView) -> Explanation:
-        return parts().explanation_of(self.context, view)
+        return parts.explanation_of(self.context, view)
 
     def has_preset(self, name: str) -> bool:
         return self.world[PRESETS].get(name) is not None
@@ -177,7 +178,7 @@ class EnginesApp(FrameApp):
                 "draft",
                 self.context,
                 f"Draft: {view.name}",
-                lambda: self.context[parts().Drafts].of_container(container),
+                lambda: self.context[parts.Drafts].of_container(container),
                 changes=changes,
             )
             self.push_screen(dialog, self.launched)
@@ -190,7 +191,7 @@ class EnginesApp(FrameApp):
         if self.refuses("Edit"):
             return
         try:
-            preset = self.context[parts().Editor].running(view).preset
+            preset = self.context[parts.Editor].running(view).preset
         except SparkError as error:
             self.report(error)
         else:

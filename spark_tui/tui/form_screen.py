@@ -253,7 +253,7 @@ class FormScreen(Dialog[Answer | None]):
         Binding("ctrl+l", "submit", "Start", priority=True),
         Binding("ctrl+r", "reset", "Reset", priority=True),
         Binding("ctrl+o", "unfold", "All settings", show=False, priority=True),
-        Binding("escape", "close", "Back"),
+        Binding("escape", "cancel", "Back"),
         Binding("down", "move(1)", "Next field", show=False, priority=True),
         Binding("up", "move(-1)", "Previous field", show=False, priority=True),
         Binding("pagedown", "scroll_preview(1)", "Preview down", show=False, priority=True),
@@ -455,6 +455,3 @@ class FormScreen(Dialog[Answer | None]):
         """A page of the preview."""
         scroll = self.query_one("#preview-scroll", VerticalScroll)
         scroll.scroll_relative(y=step * max(1, scroll.size.height - 1), animate=False)
-
-    def action_close(self) -> None:
-        self.dismiss(None)

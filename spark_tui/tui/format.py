@@ -125,10 +125,7 @@ def choose(wanted: str = "", environ: dict[str, str] | None = None) -> Glyphs:
             return glyphs
     if env.get("TEXTUAL_DRIVER", "").endswith(":WebDriver"):
         return UNICODE  # a browser has every character, whatever this machine's locale is
-    locale = locale_of(env)
-    if env.get("TERM") in ("dumb", "vt100", "vt220"):
-        return ASCII
-    if "utf" not in locale.lower():
+    if env.get("TERM") in ("dumb", "vt100", "vt220") or "utf" not in locale_of(env).lower():
         return ASCII
     return CONSOLE if env.get("TERM") == "linux" else UNICODE
 

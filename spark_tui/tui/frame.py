@@ -32,7 +32,7 @@ from spark_tui.base.page import Cell
 from spark_tui.base.quantities import GIB
 from spark_tui.base.store import World
 from spark_tui.base.text import clean
-from spark_tui.base.under_way import disturbed, under_way
+from spark_tui.base.under_way import Measurement, disturbed, under_way
 from spark_tui.tui.format import Glyphs
 from spark_tui.tui.terminal_notices import TerminalNotices
 from spark_tui.tui.textual_private import PlainCrashApp, QuietScreen, write_to_terminal
@@ -44,8 +44,6 @@ from spark_tui.tui.yank import LAST_COPY, Yank
 if TYPE_CHECKING:
     from spark_tui.base.context import Context
     from spark_tui.base.jobs import Activity
-    from spark_tui.base.store import World
-    from spark_tui.base.under_way import Measurement
 
 DIALOGS: Final = {
     "confirm": "spark_tui.tui.modals:ConfirmScreen",

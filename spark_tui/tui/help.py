@@ -58,7 +58,7 @@ class HelpScreen(QuietModal[None]):
     CSS_PATH = _CSS
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (100, "-normal")]  # noqa: RUF012 - Textual's shape
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,q,question_mark", "close", "Close"),
+        Binding("escape,q,question_mark", "cancel", "Close"),
         Binding("f12", "tour", "Tour", id="tour"),
     ]
 
@@ -73,9 +73,6 @@ class HelpScreen(QuietModal[None]):
             dialog.border_title = f"Keys on {self._scope}" if self._scope else "Keys in this dialog"
             dialog.border_subtitle = f"{key_of('tour')} quick tour   arrows scroll   Esc close"
             yield KeyTable(self._scope, read_only=self._read_only, dialog=self._dialog)
-
-    def action_close(self) -> None:
-        self.dismiss(None)
 
     def action_tour(self) -> None:
         self.app.switch_screen(TourScreen())
@@ -165,7 +162,7 @@ class TourScreen(QuietModal[None]):
     """What the parts of the screen are, over any screen."""
 
     CSS_PATH = _CSS
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,enter,space,q,f12,question_mark", "close", "Close")]
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,enter,space,q,f12,question_mark", "cancel", "Close")]
 
     def __init__(self) -> None:
         super().__init__(id="tour-screen")
@@ -175,6 +172,3 @@ class TourScreen(QuietModal[None]):
             dialog.border_title = "Quick tour"
             dialog.border_subtitle = "Esc close"
             yield TourText()
-
-    def action_close(self) -> None:
-        self.dismiss(None)

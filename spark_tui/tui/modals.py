@@ -140,9 +140,6 @@ class TextDialog(Dialog[str | None]):
     def on_input_submitted(self, event: Input.Submitted) -> None:
         self.dismiss(event.value.strip() or None)
 
-    def action_cancel(self) -> None:
-        self.dismiss(None)
-
 
 class ChoiceDialog(Dialog[str | None]):
     """A choice of `(key, text)`; answers the key, None when the person cancels."""
@@ -170,9 +167,6 @@ class ChoiceDialog(Dialog[str | None]):
 
     def action_choose(self) -> None:
         self.dismiss(self.query_one(RowList).key or None)
-
-    def action_cancel(self) -> None:
-        self.dismiss(None)
 
 
 class MenuList(RowList, inherit_bindings=False):
@@ -218,6 +212,3 @@ class YankMenu(QuietModal[Yank | None]):
 
     def action_choose(self) -> None:
         self.dismiss(self._entries[self.query_one(MenuList).key])
-
-    def action_cancel(self) -> None:
-        self.dismiss(None)

@@ -122,11 +122,8 @@ class WholeUpdate(LayoutUpdate):
     """Every cell of the screen."""
 
     def render_segments(self, console: Console) -> str:
-        return written(self._pieces(), console)
-
-    def _pieces(self) -> Iterator[tuple[int, int, Strip]]:
-        for y, line in enumerate(self.strips, self.region.y):
-            yield self.region.x, y, Strip.join(line)
+        lines = enumerate(self.strips, self.region.y)
+        return written(((self.region.x, y, Strip.join(line)) for y, line in lines), console)
 
 
 class ChangedUpdate(ChopsUpdate):
@@ -245,6 +242,10 @@ class QuietScreen(Screen[Answer]):
 
 class QuietModal(ModalScreen[Answer], QuietScreen[Answer]):
     """One that is shown over others. Textual looks for the names of types in style sheets along the first base only."""
+
+    def action_cancel(self) -> None:
+        """Goes back without an answer."""
+        self.dismiss(None)
 
 
 _PARSED: Final[dict[tuple[tuple[str, str], ...], LRUCache[tuple[object, ...], list[RuleSet]]]] = {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from inspect import isawaitable
 from typing import ClassVar, Final
@@ -202,13 +202,9 @@ def open_palette(app: FrameApp) -> None:
             recent.add(entry.id)
             done = entry.run()
             if isawaitable(done):
-                app.run_worker(_awaited(done), exit_on_error=False, group="palette")
+                app.run_worker(done, exit_on_error=False, group="palette")
 
     app.push_screen(Palette(entries(app), recent.ids), chosen)
-
-
-async def _awaited(work: Awaitable[object]) -> None:
-    await work
 
 
 def launch(app: FrameApp, preset: Preset) -> None:
@@ -313,9 +309,6 @@ class Palette(QuietModal[PaletteEntry | None]):
 
     def on_input_submitted(self) -> None:
         self.dismiss(self._found.get(self.query_one(RowList).key))
-
-    def action_cancel(self) -> None:
-        self.dismiss(None)
 
 
 class ThemeChooser(QuietModal[str | None]):

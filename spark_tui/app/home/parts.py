@@ -43,54 +43,52 @@ from spark_tui.tui.modals import TextDialog
 from spark_tui.tui.widgets.graph import GraphGrid, chart_of, sparkline
 from spark_tui.tui.widgets.graph_picture import GraphView
 
-
-class Parts:
-    """The use cases of Home, and what it shows with, by their names."""
-
-    EngineMetricsCollector = EngineMetricsCollector
-    History = History
-    MemoryInspector = MemoryInspector
-    NextStep = NextStep
-    LaunchChecks = LaunchChecks
-    EngineSupervisor = EngineSupervisor
-    LastLaunches = LastLaunches
-    JobRunner = JobRunner
-    Securing = Securing
-    BootUnits = BootUnits
-    MemoryGate = MemoryGate
-    read_proofs = staticmethod(read_proofs)
-    BootTimelineView = BootTimelineView
-    Curve = Curve
-    EMPTY_TIMELINE = EMPTY_TIMELINE
-    FitBar = FitBar
-    GraphGrid = GraphGrid
-    GraphView = GraphView
-    HOME_PANELS = HOME_PANELS
-    HOST = HOST
-    HOST_TITLES = HOST_TITLES
-    MetricId = MetricId
-    TextDialog = TextDialog
-    chart_of = chart_of
-    engine_badge = engine_badge
-    existing = existing
-    explanation_rows = explanation_rows
-    fetch_page = fetch_page
-    fit_verdict = fit_verdict
-    guard_row = guard_row
-    health_rows = health_rows
-    landmarks = landmarks
-    overview = overview
-    panels_with = panels_with
-    recipe = recipe
-    render_text = render_text
-    slow_rows = slow_rows
-    spark_table = spark_table
-    sparkline = sparkline
-    Preflight = Preflight
-    overrides_from_pairs = overrides_from_pairs
-    launched_with = launched_with
-    explanation_of = explanation_of
-    Drafts = Drafts
-    Editor = Editor
-    CacheControl = CacheControl
-    Hosts = Hosts
+__all__ = [
+    "EMPTY_TIMELINE",
+    "HOME_PANELS",
+    "HOST",
+    "HOST_TITLES",
+    "BootTimelineView",
+    "BootUnits",
+    "CacheControl",
+    "Curve",
+    "Drafts",
+    "Editor",
+    "EngineMetricsCollector",
+    "EngineSupervisor",
+    "FitBar",
+    "GraphGrid",
+    "GraphView",
+    "History",
+    "Hosts",
+    "JobRunner",
+    "LastLaunches",
+    "LaunchChecks",
+    "MemoryGate",
+    "MemoryInspector",
+    "MetricId",
+    "NextStep",
+    "Preflight",
+    "Securing",
+    "TextDialog",
+    "chart_of",
+    "engine_badge",
+    "existing",
+    "explanation_of",
+    "explanation_rows",
+    "fetch_page",
+    "fit_verdict",
+    "guard_row",
+    "health_rows",
+    "landmarks",
+    "launched_with",
+    "overrides_from_pairs",
+    "overview",
+    "panels_with",
+    "read_proofs",
+    "recipe",
+    "render_text",
+    "slow_rows",
+    "spark_table",
+    "sparkline",
+]

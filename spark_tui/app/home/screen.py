@@ -18,15 +18,15 @@ from spark_tui.base.actions import Scope, key_of
 from spark_tui.base.engine.state import EngineState
 from spark_tui.base.engine.units import schedule_of
 from spark_tui.base.errors import SparkError
-from spark_tui.base.finding import reason_of, value_of
-from spark_tui.base.jobs import StepState
+from spark_tui.base.finding import Reading, reason_of, value_of
+from spark_tui.base.jobs import JobView, StepState
 from spark_tui.base.page import Row, Section
 from spark_tui.base.protocol import rank_of
 from spark_tui.base.quantities import GIB
 from spark_tui.catalog.models.feature import DOWNLOADS
 from spark_tui.catalog.presets.feature import LIBRARY
 from spark_tui.catalog.presets.model.library import stored_commit
-from spark_tui.catalog.presets.model.preset import PRESETS
+from spark_tui.catalog.presets.model.preset import PRESETS, Preset
 from spark_tui.observe.engines.show.engines import (
     LiveCells,
     boot_question,
@@ -51,13 +51,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from spark_tui.app.home.next_step import NextPreset
-    from spark_tui.base.finding import Reading
     from spark_tui.base.graph import Curve, Panel
     from spark_tui.base.host.series import MetricId, Sample, SeriesSlice
-    from spark_tui.base.jobs import JobView
     from spark_tui.base.launches import ClusterRecord
     from spark_tui.catalog.presets.model.overrides import Overrides
-    from spark_tui.catalog.presets.model.preset import Preset
     from spark_tui.observe.explain.model.starts import StartRecord
     from spark_tui.observe.explain.model.view import EngineView
     from spark_tui.observe.memory.use.memory import GuardStatus
@@ -169,7 +166,7 @@ class HomeScreen(FrameScreen):
 
     @acting("proofs")
     async def _read_proofs(self) -> None:
-        await parts().read_proofs(self.context)
+        await parts.read_proofs(self.context)
 
     def on_screen_suspend(self) -> None:
         self._tail_timer.pause()
@@ -188,16 +185,16 @@ class HomeScreen(FrameScreen):
 
     def _sampled(self, sample: Sample) -> None:
         """The machine is sampled once a second, whatever the engines do."""
-        if sample.engine == parts().HOST:
+        if sample.engine == parts.HOST:
             self.call_later(self._renew_graphs)
 
     # --- graphs ---------------------------------------------------------------------------------------
 
     def _read(self, name: str, metric: MetricId) -> Curve:
         """What is known of a series, without asking the engine more often: each request is a line in its log."""
-        past = self._past.get(parts().HOST if metric.of_host else name, {}).get(metric)
-        return parts().Curve(
-            "", self.context[parts().EngineMetricsCollector].series(name, metric, 2 * WINDOW_SECONDS), past
+        past = self._past.get(parts.HOST if metric.of_host else name, {}).get(metric)
+        return parts.Curve(
+            "", self.context[parts.EngineMetricsCollector].series(name, metric, 2 * WINDOW_SECONDS), past
         )
 
     @work(exit_on_error=False, group="past")
@@ -206,9 +203,9 @@ class HomeScreen(FrameScreen):
         self._past[name] = {}
         if not self.context.ports.has("history"):
             return
-        metrics, now = [each for each in parts().MetricId if each.of_host is not bool(name)], self.context.clock.now()
-        found = await self.context[parts().History].series(name, metrics, now - 10.0 * PAST_BUCKETS, now, PAST_BUCKETS)
-        self._past[name] = {parts().MetricId(stretch.key.metric): stretch for stretch in value_of(found) or ()}
+        metrics, now = [each for each in parts.MetricId if each.of_host is not bool(name)], self.context.clock.now()
+        found = await self.context[parts.History].series(name, metrics, now - 10.0 * PAST_BUCKETS, now, PAST_BUCKETS)
+        self._past[name] = {parts.MetricId(stretch.key.metric): stretch for stretch in value_of(found) or ()}
         self._show()
 
     def _live(self) -> dict[str, LiveCells]:
@@ -216,11 +213,9 @@ class HomeScreen(FrameScreen):
         found = {}
         for view in self.world.known(ENGINES):
             if view.word.serves:
-                curve = self._read(view.name, parts().MetricId.DECODE_RATE)
-                rate, running = curve.last, self._read(view.name, parts().MetricId.RUNNING).last
-                line = parts().sparkline(
-                    curve, self.context.clock.now(), SPARK_CELLS, self.spark.glyphs, WINDOW_SECONDS
-                )
+                curve = self._read(view.name, parts.MetricId.DECODE_RATE)
+                rate, running = curve.last, self._read(view.name, parts.MetricId.RUNNING).last
+                line = parts.sparkline(curve, self.context.clock.now(), SPARK_CELLS, self.spark.glyphs, WINDOW_SECONDS)
                 found[view.name] = LiveCells(
                     "" if rate is None else f"{rate:.0f} t/s", line, "" if running is None else f"{running:.0f} req"
                 )
@@ -231,32 +226,32 @@ class HomeScreen(FrameScreen):
         if value_of(self.world[ENGINES]) is None or not self.is_current:
             return  # not for the first frame
         if self._unsubscribe is None:
-            self._unsubscribe = self.context[parts().EngineMetricsCollector].subscribe(self._sampled)
-        for name in (parts().HOST, *(view.name for view in self.world.known(ENGINES))):
+            self._unsubscribe = self.context[parts.EngineMetricsCollector].subscribe(self._sampled)
+        for name in (parts.HOST, *(view.name for view in self.world.known(ENGINES))):
             if name not in self._past:
                 self._read_past(name)
-        if not self.query(parts().GraphGrid):
-            graphs = parts().GraphGrid(self.spark.glyphs, least=LEFT_LEAST, one_axis=True, id="host-graphs")
+        if not self.query(parts.GraphGrid):
+            graphs = parts.GraphGrid(self.spark.glyphs, least=LEFT_LEAST, one_axis=True, id="host-graphs")
             self.query_one("#engines-pane").mount(graphs, before="#host-graphs-lines")
-            figures = parts().GraphGrid(self.spark.glyphs, least=(TILE_CELLS, 3), id="figures")
+            figures = parts.GraphGrid(self.spark.glyphs, least=(TILE_CELLS, 3), id="figures")
             self.query_one("#detail-pane").mount(figures, before="#figures-lines")
         memory = value_of(self.world.memory)
         settings = self.context.settings  # the policy made of them brings the guard along
         floor = int((settings.guard_loading_gib if self._loads else settings.guard_serving_gib) * GIB)
-        panels = {each.title: each for each in parts().panels_with(memory.total if memory else None, floor)}
+        panels = {each.title: each for each in parts.panels_with(memory.total if memory else None, floor)}
         view = self.selected_engine
         name = self.spark.selected
         shown: list[Panel] = []
         if view is not None and view.container.running:
-            shown = list(parts().existing(parts().HOME_PANELS, lambda metric: self._read(name, metric)))
+            shown = list(parts.existing(parts.HOME_PANELS, lambda metric: self._read(name, metric)))
         loads = self._loads and (view is not None or self.has_class("-wide"))  # else what is downloaded needs the room
         if loads or (view is not None and view.container.running and not shown):
             shown = [panels["memory"]]
-        host = [panels[title] for title in parts().HOST_TITLES]
+        host = [panels[title] for title in parts.HOST_TITLES]
         others = [panel for panel in host if panel not in shown]
-        host = others if parts().existing(others, lambda metric: self._read(parts().HOST, metric)) else host
-        self._draw(self.query_one("#host-graphs", parts().GraphGrid), parts().HOST, host)
-        self._draw(self.query_one("#figures", parts().GraphGrid), name, shown)
+        host = others if parts.existing(others, lambda metric: self._read(parts.HOST, metric)) else host
+        self._draw(self.query_one("#host-graphs", parts.GraphGrid), parts.HOST, host)
+        self._draw(self.query_one("#figures", parts.GraphGrid), name, shown)
         if self.context.clock.monotonic() - self._guard_at >= GUARD_SECONDS:
             self._guard_at = self.context.clock.monotonic()
             self._look_at_guard()
@@ -265,16 +260,16 @@ class HomeScreen(FrameScreen):
 
     @work(exit_on_error=False, exclusive=True, group="guard")
     async def _look_at_guard(self) -> None:
-        self._guard = await self.context.in_thread(self.context[parts().MemoryInspector].guard)
+        self._guard = await self.context.in_thread(self.context[parts.MemoryInspector].guard)
         self._show_slow()
 
     def _show_slow(self) -> None:
         """What holds the engine back, with its figures where there is room for them; and the guard."""
-        metrics, name = self.context[parts().EngineMetricsCollector], self.spark.selected
+        metrics, name = self.context[parts.EngineMetricsCollector], self.spark.selected
         brief = not (self.has_class("-wide") and self.has_class("-roomy"))
-        rows = parts().slow_rows(metrics.current(name), metrics.lifetime(name), self.world.gpu, brief=brief)
+        rows = parts.slow_rows(metrics.current(name), metrics.lifetime(name), self.world.gpu, brief=brief)
         if self._guard is not None and self.world.known(ENGINES):
-            rows = (*rows, parts().guard_row(self._guard))
+            rows = (*rows, parts.guard_row(self._guard))
         slow = self.query_one("#slow", Page)
         slow.display = bool(rows)
         entitle(slow, "Speed" if len(rows) > 1 else "")  # the guard's row alone has its label
@@ -296,9 +291,9 @@ class HomeScreen(FrameScreen):
             return self._read(name, metric)
 
         def line(curve: Curve, cells: int) -> str:
-            return parts().sparkline(curve, now, cells, self.spark.glyphs, WINDOW_SECONDS)
+            return parts.sparkline(curve, now, cells, self.spark.glyphs, WINDOW_SECONDS)
 
-        found, now = parts().existing(panels, read), self.context.clock.now()
+        found, now = parts.existing(panels, read), self.context.clock.now()
         count = min(MOST_TILES, grid.per_page, len(found))
         if grid.id == "figures":
             count = min(2 * grid.columns, len(found) // grid.columns * grid.columns or len(found))
@@ -311,7 +306,7 @@ class HomeScreen(FrameScreen):
         grid.display = bool(found)
         page = self.query_one(f"#{grid.id}-lines", Page)
         page.display = len(found) > count and not (self.has_class("-short") or self.has_class("-narrow"))
-        charts, rest = [parts().chart_of(panel, read) for panel in found[:count]], found[count:]
+        charts, rest = [parts.chart_of(panel, read) for panel in found[:count]], found[count:]
         values = [curve.last for chart in charts for curve in chart.curves]
         values += [read(metric).last for panel in rest for metric in panel.metrics]
         seen = (name, grid.size, [chart.subject for chart in charts], sum(map(len, self._past.values())))
@@ -320,8 +315,8 @@ class HomeScreen(FrameScreen):
             return  # it has no place yet: it asks again when it has one
         if seen != before or any(map(_moved, old, values)) or now - at >= REST_SECONDS:
             self._drawn[grid.id or ""] = (seen, values, now)
-            grid.draw(charts, parts().GraphView(now, WINDOW_SECONDS))
-            table = parts().spark_table(rest, read, line, grid.size.width - 1)
+            grid.draw(charts, parts.GraphView(now, WINDOW_SECONDS))
+            table = parts.spark_table(rest, read, line, grid.size.width - 1)
             page.show((Section(table=table),) if rest else ())
 
     def on_graph_grid_rearranged(self) -> None:
@@ -335,10 +330,8 @@ class HomeScreen(FrameScreen):
 
     def _show_list(self) -> None:
         rows = self.query_one(RowList)
-        live = self._live() if any(view.word.serves for view in self.world.known(ENGINES)) else {}
-        table = home_table(
-            self.world.known(ENGINES), self.world.jobs, live=live, boot=self.world.boot, launches=self.world.launches
-        )
+        engines, world = self.world.known(ENGINES), self.world
+        table = home_table(engines, world.jobs, live=self._live(), boot=world.boot, launches=world.launches)
         rows.show_table(table, self._empty())
         rows.select(self.spark.selected)
         height = (
@@ -379,7 +372,7 @@ class HomeScreen(FrameScreen):
     @work(exit_on_error=False, exclusive=True, group="next")
     async def _find_next(self) -> None:
         try:
-            self._next = await self.context[parts().NextStep].candidates()
+            self._next = await self.context[parts.NextStep].candidates()
         except SparkError as error:
             self._next = ()
             self.spark.report(error)
@@ -428,16 +421,15 @@ class HomeScreen(FrameScreen):
         steps.job = job if job is not None and job.state is not StepState.DONE else None
         steps.display = steps.job is not None
         steps.renew()
-        for widget in self.query("#facts"):
-            widget.display = view is not None
+        facts = self.query_one("#facts", Page)
+        facts.display = view is not None
         if view is not None:
             preset = self.world[PRESETS].get(view.container.preset) is not None
             found, key = self.spark.explain(view), key_of("apply_remedy")
             if view.container.running:
-                rows = parts().health_rows(found, preset=preset, key=key, brief=not self.has_class("-roomy"))
+                rows = parts.health_rows(found, preset=preset, key=key, brief=not self.has_class("-roomy"))
             else:
-                rows = parts().explanation_rows(found, preset=preset, key=key)
-            facts = self.query_one("#facts", Page)
+                rows = parts.explanation_rows(found, preset=preset, key=key)
             facts.most = 1 if view.container.running else 4
             facts.show((Section(rows=tuple(rows)),))
             facts.display = bool(rows)  # without a log nothing is known of its health
@@ -453,7 +445,7 @@ class HomeScreen(FrameScreen):
             return page
         from spark_tui.use.prove.show import badge_row
 
-        found = parts().engine_badge(self.world[PROOFS], view, stored_commit(self.world[LIBRARY], view.model))
+        found = parts.engine_badge(self.world[PROOFS], view, stored_commit(self.world[LIBRARY], view.model))
         return (*page[:-1], Section(rows=(*page[-1].rows, *badge_row(found))))
 
     def _with_nodes(
@@ -481,26 +473,26 @@ class HomeScreen(FrameScreen):
         if view is None and not coming:
             return
         if not self.query("#boot"):
-            boot = parts().BootTimelineView(self.context.clock, self.spark.glyphs, bar=True, id="boot")
+            boot = parts.BootTimelineView(self.context.clock, self.spark.glyphs, bar=True, id="boot")
             self.query_one("#detail-pane").mount(boot, after="#job-steps")
-        timeline = view.timeline if view is not None else parts().EMPTY_TIMELINE
+        timeline = view.timeline if view is not None else parts.EMPTY_TIMELINE
         past: tuple[StartRecord, ...] = ()
         if self.context.ports.has("history"):
             if view is not None and timeline.current is not None:
-                past = self.context[parts().History].past(view.container)
+                past = self.context[parts.History].past(view.container)
             elif view is None and job is not None:
                 past = tuple(
-                    each for each in self.context[parts().History].starts if each.ready and each.engine == job.title
+                    each for each in self.context[parts.History].starts if each.ready and each.engine == job.title
                 )
         folded = view is not None and view.state is not EngineState.STARTING
-        self.query_one(parts().BootTimelineView).show(timeline, folded=folded, past=past)
+        self.query_one(parts.BootTimelineView).show(timeline, folded=folded, past=past)
 
     def _show_coming(self) -> None:
         """While an engine is launched: what is downloaded for it, in the place of its log, and its preset."""
         view, name, wide = self.selected_engine, self.spark.selected, self.has_class("-wide")
         job = latest_job(self.world.jobs, name) if self._loads else None
         awaited = {id_ for step in job.steps for id_ in step.downloads} if job is not None and view is None else set()
-        launched = self.context[parts().JobRunner].launched.get(job.id) if job is not None else None
+        launched = self.context[parts.JobRunner].launched.get(job.id) if job is not None else None
         if launched is not None and launched != self._judged:
             self._judged = launched
             self._judge(*launched)
@@ -510,14 +502,14 @@ class HomeScreen(FrameScreen):
             ("fetch", "preset", "rail-fetch-files", "rail-preset", "rail-command"), ()
         )
         if fetched:
-            found = parts().fetch_page(fetched, self.spark.glyphs.engine, self.spark.glyphs.cache)
+            found = parts.fetch_page(fetched, self.spark.glyphs.engine, self.spark.glyphs.cache)
             pages["rail-fetch-files" if wide else "fetch"] = found
         if preset is not None:
             if wide and view is None:
-                pages["preset"], pages["rail-preset"] = parts().overview(preset), self._fit or parts().recipe(preset)
+                pages["preset"], pages["rail-preset"] = parts.overview(preset), self._fit or parts.recipe(preset)
                 pages["rail-command"] = self._command
             elif wide or view is None:
-                pages["preset"] = (*parts().overview(preset), *parts().recipe(preset))
+                pages["preset"] = (*parts.overview(preset), *parts.recipe(preset))
         for id_, page in pages.items():
             widget = self.query_one(f"#{id_}", Page)
             widget.display = bool(page)
@@ -532,15 +524,15 @@ class HomeScreen(FrameScreen):
     async def _judge(self, preset: Preset, overrides: Overrides) -> None:
         """How the launch that waits for its files fits, and its command, both by the memory now."""
         self._fit = self._command = ()
-        found = await self.context[parts().LaunchChecks].judge(preset, overrides)
+        found = await self.context[parts.LaunchChecks].judge(preset, overrides)
         self._fit, self._command = (
-            parts().fit_verdict(found.fit),
-            (Section(command=parts().render_text(found.plan.spec)),),
+            parts.fit_verdict(found.fit),
+            (Section(command=parts.render_text(found.plan.spec)),),
         )
-        if not self.query(parts().FitBar):
-            bar = parts().FitBar(self.spark.glyphs, sequences=True, id="rail-bar")
+        if not self.query(parts.FitBar):
+            bar = parts.FitBar(self.spark.glyphs, sequences=True, id="rail-bar")
             await self.query_one("#rail-fetch").mount(bar, before="#rail-command")
-        self.query_one(parts().FitBar).show(found.fit)
+        self.query_one(parts.FitBar).show(found.fit)
         self._show_coming()
 
     def offers(self, id_: str) -> bool:
@@ -582,11 +574,11 @@ class HomeScreen(FrameScreen):
     def _renew_tail(self) -> None:
         beside, below = self.query_one("#rail-log", LogTail), self.query_one("#log-tail", LogTail)
         tail, other = (beside, below) if self.has_class("-wide") else (below, beside)
-        watch = self.context[parts().EngineSupervisor].find(self.spark.selected) if self.spark.selected else None
+        watch = self.context[parts.EngineSupervisor].find(self.spark.selected) if self.spark.selected else None
         tail.buffer = watch.buffer if watch is not None else None
         view = self.selected_engine
         if view is not None:
-            tail.marks = {mark.line: mark.tone for mark in parts().landmarks(self.spark.explain(view), view.first_line)}
+            tail.marks = {mark.line: mark.tone for mark in parts.landmarks(self.spark.explain(view), view.first_line)}
         tail.display, other.display = watch is not None, False  # one log, also after the window was resized
         tail.renew()
 
@@ -603,7 +595,7 @@ class HomeScreen(FrameScreen):
     @work(exit_on_error=False, exclusive=True, group="launch")
     async def action_launch(self) -> None:
         """Presets, with the one that was launched last under the cursor."""
-        latest = self.context[parts().LastLaunches].latest
+        latest = self.context[parts.LastLaunches].latest
         await self.spark.switch_mode("presets")
         if latest:
             from spark_tui.catalog.fit.screen.presets import PresetsScreen
@@ -641,28 +633,24 @@ class HomeScreen(FrameScreen):
 
             stop_on_nodes(self.spark, record)
             return
-        if self.spark.refuses("Stop"):
-            return
         running = view is not None and view.container.running
         self._ask(
             "Stop", "Stops gracefully. The container stays, with its log.", running, "No running engine is selected."
         )
 
     def action_restart(self) -> None:
-        if self.spark.refuses("Restart"):
-            return
         exists = self.selected_engine is not None
         self._ask("Restart", "Stops and starts with the same settings.", exists, "No engine is selected.")
 
     def action_remove(self) -> None:
-        if self.spark.refuses("Remove"):
-            return
         view = self.selected_engine
         ended = view is not None and not view.container.running
         self._ask("Remove", "The container and its log are deleted.", ended, "Stop the engine before removing it.")
 
     def _ask(self, verb: str, what: str, possible: bool, otherwise: str) -> None:
         """Acts on the selected engine after asking; of one that is not ours the name must be typed."""
+        if self.spark.refuses(verb):
+            return
         view = self.selected_engine
         if view is None or not possible:
             self.notify(otherwise, markup=False)
@@ -690,18 +678,18 @@ class HomeScreen(FrameScreen):
         if view is None:
             self.notify("No engine is selected.", markup=False)
             return
-        if self.context[parts().JobRunner].running(view.name) is not None:
+        if self.context[parts.JobRunner].running(view.name) is not None:
             self.notify(f"{view.name} is starting. Wait until it serves.", markup=False)
             return
         if self.spark.refuses("Restart"):
             return
-        secured = await self.context[parts().Securing].plan(view, publish=True)
+        secured = await self.context[parts.Securing].plan(view, publish=True)
         question = self.spark.make_screen(
             "confirm", f"Open {view.name} to the network with an API key?", secured.what, verb="Restart"
         )
         if not (await self.app.push_screen_wait(question) and await self.spark.may("Restart", view.name)):
             return
-        self.context[parts().JobRunner].launch(secured.request)
+        self.context[parts.JobRunner].launch(secured.request)
         self.notify(f"API key file: {secured.key_file}", markup=False, timeout=12)
         self.spark.copy(Yank("Path of the key file", "f", secured.key_file))
 
@@ -717,7 +705,7 @@ class HomeScreen(FrameScreen):
         view = self._engine_for("Start at boot")
         if view is None:
             return
-        boot = self.context[parts().BootUnits]
+        boot = self.context[parts.BootUnits]
         now = await boot.status(view.name)
         title, what, verb = boot_question(now)
         if not await self.app.push_screen_wait(self.spark.make_screen("confirm", title, what, verb=verb)):
@@ -729,13 +717,13 @@ class HomeScreen(FrameScreen):
     @work(exit_on_error=False, exclusive=True, group="boot")
     async def action_set_schedule(self) -> None:
         """One line: the times and days. A timer of systemd is written or removed."""
-        view, boot = self._engine_for("A schedule"), self.context[parts().BootUnits]
+        view, boot = self._engine_for("A schedule"), self.context[parts.BootUnits]
         if view is None:
             return
         had = self.world.schedules.get(view.name)
         hint = "Stop-start by this machine's clock, then days; or none."
         hint += f" Now: {had.schedule.text}." if had else ""
-        dialog = parts().TextDialog(f"Schedule of {view.name}", hint, placeholder="23:00-07:00 mon-fri")
+        dialog = parts.TextDialog(f"Schedule of {view.name}", hint, placeholder="23:00-07:00 mon-fri")
         text = await self.app.push_screen_wait(dialog)
         try:
             if text == "none":
@@ -750,14 +738,14 @@ class HomeScreen(FrameScreen):
 
     def action_cancel_job(self) -> None:
         name = self.spark.selected
-        if self.context[parts().JobRunner].running(name) is None:
+        if self.context[parts.JobRunner].running(name) is None:
             self.notify("No launch is running.", markup=False)
             return
         self._act("Cancel", name)
 
     @acting("act", exclusive=False)
     async def _act(self, verb: str, name: str) -> None:
-        supervisor, jobs = self.context[parts().EngineSupervisor], self.context[parts().JobRunner]
+        supervisor, jobs = self.context[parts.EngineSupervisor], self.context[parts.JobRunner]
         if verb != "Cancel" and not await self.spark.may(verb, name):
             return
         self.notify(f"{verb} {name} ...", markup=False, timeout=3)
@@ -765,7 +753,7 @@ class HomeScreen(FrameScreen):
             case "Stop":
                 await supervisor.stop(name)
             case "Restart":
-                await supervisor.restart(name, settle=self.context[parts().MemoryGate].await_return)
+                await supervisor.restart(name, settle=self.context[parts.MemoryGate].await_return)
             case "Remove":
                 await supervisor.remove(name)
             case "Cancel":

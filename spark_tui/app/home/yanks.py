@@ -51,8 +51,8 @@ def engine_yanks(context: Context, view: EngineView | None, preset: Preset | Non
     if preset is not None and container.ours:
 
         def command() -> str:
-            overrides = parts().overrides_from_pairs({**parts().launched_with(container), "name": view.name})
-            return parts().render_text(context[parts().Preflight].dry_plan(preset, overrides).spec)
+            overrides = parts.overrides_from_pairs({**parts.launched_with(container), "name": view.name})
+            return parts.render_text(context[parts.Preflight].dry_plan(preset, overrides).spec)
 
         yield Yank("Command", "c", command)
 
@@ -60,7 +60,7 @@ def engine_yanks(context: Context, view: EngineView | None, preset: Preset | Non
 def log_and_event_yanks(context: Context, engine: str) -> Iterator[Yank]:
     """The last line of the engine's log, and the last event."""
     if engine:
-        watch = context[parts().EngineSupervisor].find(engine)
+        watch = context[parts.EngineSupervisor].find(engine)
         if watch is not None and len(watch.buffer):
             yield Yank("Last log line", "l", clean(watch.buffer.line(watch.buffer.end - 1).text))
     if context.store.world.events:

@@ -11,7 +11,7 @@ from textual.events import Click
 from spark_tui.base.actions import Action, key_of, shown
 from spark_tui.base.engine.container import DaemonFacts
 from spark_tui.base.finding import NOT_READ_YET, Finding, Missing, Ok, Reading, Severity, reason_of, value_of
-from spark_tui.base.host.vitals import HostIdentity
+from spark_tui.base.host.vitals import GpuReading, HostIdentity, Vitals
 from spark_tui.base.page import Cell
 from spark_tui.base.text import cells_left
 from spark_tui.tui import format as fmt
@@ -19,7 +19,6 @@ from spark_tui.tui.format import Glyphs
 from spark_tui.tui.widgets.line import Line, spread
 
 if TYPE_CHECKING:
-    from spark_tui.base.host.vitals import GpuReading, Vitals
     from spark_tui.base.jobs import Activity
 
 
