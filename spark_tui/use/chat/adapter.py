@@ -92,12 +92,10 @@ class FileConversations:
         folder = PrivateFolder(path.with_suffix(".files"))
 
         def load(name: str) -> bytes:
-            if not with_files or _ID.fullmatch(name) is None:
-                return b""
-            try:
-                return folder.read(folder.path / name, MOST_BYTES) or b""
-            except OSError:
-                return b""
+            with contextlib.suppress(OSError):
+                if with_files and _ID.fullmatch(name) is not None:
+                    return folder.read(folder.path / name, MOST_BYTES) or b""
+            return b""
 
         reader = ThreadReader(load)
         for line in self._lines(path):

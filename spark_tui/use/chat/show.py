@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
@@ -152,17 +152,15 @@ def setting_rows(chosen: ChatSettings, defaults: Defaults = NO_DEFAULTS) -> tupl
 
 
 def conversation_table(
-    found: Iterable[ConversationSummary], here: str = "", hits: Mapping[str, ConversationHit] | None = None
+    found: Sequence[ConversationSummary], here: str = "", hits: Mapping[str, ConversationHit] | None = None
 ) -> Table:
     """Saved conversations. `here` is the id of the one that is open, `hits` the search's first finding in each."""
-    rows, ids = [], []
+    rows = []
     for each in found:
-        mark = " (open)" if each.id == here else " (open elsewhere)" if here and each.in_use else ""
-        mark = mark or (" (open)" if each.in_use else "")
+        mark = " (open)" if each.id == here else "" if not each.in_use else " (open elsewhere)" if here else " (open)"
         hit = (hits or {}).get(each.id)
         excerpt = f"   {hit.excerpt}" if hit is not None and hit.number else ""
         changed = f"{datetime.fromtimestamp(each.changed_at).astimezone():%Y-%m-%d %H:%M}"
-        ids.append(each.id)
         rows.append(
             cells(
                 Cell(each.id, Tone.QUIET),
@@ -179,7 +177,7 @@ def conversation_table(
         Column("N", right=True),
         Column("MODEL", least=12),
     )
-    return Table(columns, tuple(rows), tuple(ids), "No saved conversations.")
+    return Table(columns, tuple(rows), tuple(each.id for each in found), "No saved conversations.")
 
 
 def hit_table(hits: Iterable[ConversationHit]) -> Table:

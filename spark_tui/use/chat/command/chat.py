@@ -129,8 +129,7 @@ def start_chat(session: Session, name: str, options: ChatOptions, *, ask: Callab
         message = "\n\n".join(parts)
     elif session.as_json:
         raise UsageError("With --json a question is required.", "Give it with -m, or pipe it in.")
-    talk = session.run(partial(_open, session, options, name, single=message is not None))
-    talk.read = ask or talk.read
+    talk = session.run(partial(_open, session, options, name, ask or session.out.ask, single=message is not None))
     try:
         if message is not None:
             session.run(partial(talk.ask, message))
@@ -140,7 +139,9 @@ def start_chat(session: Session, name: str, options: ChatOptions, *, ask: Callab
         session.run(lambda _: talk.conversation.close())
 
 
-async def _open(session: Session, options: ChatOptions, name: str, context: Context, *, single: bool) -> ReplSession:
+async def _open(
+    session: Session, options: ChatOptions, name: str, ask: Callable[[str], str], context: Context, *, single: bool
+) -> ReplSession:
     """A conversation with that engine, which must be serving."""
     conversations = context[Conversations]
     target, defaults = await find_target(context, name, options.model)
@@ -156,11 +157,9 @@ async def _open(session: Session, options: ChatOptions, name: str, context: Cont
     else:
         keep = options.keep if options.keep is not None else not single
         conversation = conversations.new(typed.over(defaults.settings), keep=keep)
-    talk = ReplSession(session, conversation, target, defaults, context.clock)
-    talk.show_reasoning = options.reasoning
-    talk.attachments = tuple([await conversations.attachment(path) for path in options.files])
-    check_together(talk.attachments)
+    attachments = tuple([await conversations.attachment(path) for path in options.files])
+    check_together(attachments)
     if not conversation.settings.system:
         for problem in defaults.problems:
             session.err.note(problem)
-    return talk
+    return ReplSession(session, context.clock, conversation, target, defaults, ask, options.reasoning, attachments)

@@ -41,14 +41,14 @@ PROMPT, MORE, BLOCK = "> ", ". ", '"""'
 
 class AnswerWriter:
     """Writes one answer from its snapshots: text to stdout, reasoning to stderr; with --json a line for each piece.
-    `carried` is an answer that continues: its text was written before."""
+    `carried` is the answer as it begins: the text of one that continues was written before."""
 
-    def __init__(self, session: Session, *, show_reasoning: bool, carried: Answer | None = None) -> None:
+    def __init__(self, session: Session, *, show_reasoning: bool, carried: Answer) -> None:
         self._session = session
         self._show_reasoning = show_reasoning
-        self._content = len(carried.content) if carried is not None else 0
-        self._reasoning = len(carried.reasoning) if carried is not None else 0
-        self._last = carried.content[-1:] if carried is not None else ""
+        self._content = len(carried.content)
+        self._reasoning = len(carried.reasoning)
+        self._last = carried.content[-1:]
         self._thinking = False
 
     def show(self, answer: Answer) -> None:
@@ -130,20 +130,18 @@ async def find_target(context: Context, name: str, model: str = "") -> tuple[Cha
 SILENT_SECONDS: Final = 10.0
 
 
-class ReplSession:
-    """One conversation with one engine. Its coroutines run on the core's loop; `read` reads the user's next line."""
+class ReplSession(Struct, eq=False):
+    """One conversation with one engine. Its coroutines run on the core's loop; `read` reads the user's next line,
+    `attachments` go with the next question."""
 
-    def __init__(
-        self, session: Session, conversation: Conversation, target: ChatTarget, defaults: Defaults, clock: Clock
-    ) -> None:
-        self.session = session
-        self.clock = clock
-        self.conversation = conversation
-        self.target = target
-        self.defaults = defaults
-        self.show_reasoning = False
-        self.attachments: tuple[Attachment, ...] = ()
-        self.read: Callable[[str], str] = session.out.ask
+    session: Session
+    clock: Clock
+    conversation: Conversation
+    target: ChatTarget
+    defaults: Defaults
+    read: Callable[[str], str]
+    show_reasoning: bool
+    attachments: tuple[Attachment, ...]
 
     def say(self, text: str) -> None:
         self.session.err.say(text, "dim")
@@ -161,8 +159,8 @@ class ReplSession:
     async def write(self, begin: Callable[[], AsyncGenerator[Answer, None]], _: Context | None = None) -> None:
         """Writes an answer as it comes. Raises the error that ended it; its text is kept."""
         answers = begin()
-        last = self.conversation.last
-        writer = AnswerWriter(self.session, show_reasoning=self.show_reasoning, carried=last.answer if last else None)
+        carried = self.conversation.exchanges[-1].answer
+        writer = AnswerWriter(self.session, show_reasoning=self.show_reasoning, carried=carried)
         heard = asyncio.Event()
         listening = asyncio.ensure_future(self._note_silence(heard))
         try:

@@ -135,7 +135,7 @@ class ChatThread(Struct, frozen=True):
     last_number: int = 0
     damaged: int = 0
 
-    def summary(self, changed_at: float, *, size: int = 0, in_use: bool = False) -> ConversationSummary:
+    def summary(self, changed_at: float, *, size: int = 0) -> ConversationSummary:
         models = tuple(dict.fromkeys(each.model for each in self.exchanges))
         engines = tuple(dict.fromkeys(each.engine for each in self.exchanges))
         return ConversationSummary(
@@ -148,7 +148,6 @@ class ChatThread(Struct, frozen=True):
             engines,
             size,
             self.damaged,
-            in_use,
         )
 
     def hits(self, text: str) -> Iterator[ConversationHit]:

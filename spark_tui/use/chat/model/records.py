@@ -6,9 +6,9 @@ import base64
 import binascii
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final, TypeAlias
+from typing import Annotated, Any, Final, TypeAlias
 
-from msgspec import ValidationError, convert
+from msgspec import Meta, ValidationError, convert
 from msgspec.structs import asdict, replace
 
 from spark_tui.base.engine.message import Answer, Attachment, MediaKind, ToolCall, Usage
@@ -153,6 +153,8 @@ def thread_json(thread: ChatThread) -> Record:
 
 # --- read ---------------------------------------------------------------------------------------------------
 
+_Number: TypeAlias = Annotated[float, Meta(gt=-1e10, lt=1e11)]
+_Whole: TypeAlias = Annotated[int, Meta(ge=0)]
 _DAMAGE: Final = (KeyError, TypeError, ValueError, AttributeError, ValidationError)
 
 
@@ -284,7 +286,7 @@ def _with_answer(exchange: Exchange, record: Mapping[str, Any]) -> Exchange:
     if record["type"] == "part":
         return replace(exchange, answer=answer)
     usage, side, error = record.get("usage"), record.get("engine_side"), record.get("error")
-    times: dict[str, Any] = {f"{name}_at": _seconds(record, f"{name}_seconds") for name in TIMES}
+    times: dict[str, Any] = {f"{name}_at": convert(record.get(f"{name}_seconds"), _Number | None) for name in TIMES}
     answer = replace(
         answer,
         tool_calls=convert(record.get("tool_calls", ()), tuple[ToolCall, ...]),
@@ -305,29 +307,16 @@ def _with_answer(exchange: Exchange, record: Mapping[str, Any]) -> Exchange:
 
 
 def _text(data: Mapping[str, Any], key: str) -> str:
-    value = data.get(key, "")
-    if not isinstance(value, str):
-        raise TypeError(key)
-    return value
+    return convert(data.get(key, ""), str)
 
 
 def _float(data: Mapping[str, Any], key: str) -> float:
-    value = data[key]
-    if not isinstance(value, int | float) or isinstance(value, bool) or not -1e10 < value < 1e11:
-        raise TypeError(key)
-    return float(value)
+    return convert(data[key], _Number)
 
 
 def _whole(data: Mapping[str, Any], key: str) -> int:
-    value = data[key]
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise TypeError(key)
-    return value
-
-
-def _seconds(data: Mapping[str, Any], key: str) -> float | None:
-    return None if data.get(key) is None else _float(data, key)
+    return convert(data[key], _Whole)
 
 
 def _optional(data: Mapping[str, Any], key: str) -> int | None:
-    return None if data.get(key) is None else _whole(data, key)
+    return convert(data.get(key), _Whole | None)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Coroutine
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing, suppress
-from typing import Any, ClassVar, cast
+from typing import ClassVar, cast
 
 from msgspec.structs import replace
 from textual import work
@@ -30,7 +30,7 @@ from spark_tui.observe.explain.feature import ENGINES
 from spark_tui.observe.explain.model.view import EngineView
 from spark_tui.observe.metrics.use.metrics import EngineMetricsCollector
 from spark_tui.tui import format as fmt
-from spark_tui.tui.frame import FrameApp, FrameScreen, bindings
+from spark_tui.tui.frame import FrameApp, FrameScreen, acting, bindings
 from spark_tui.tui.modals import ChoiceDialog, TextDialog
 from spark_tui.tui.textual_private import QuietModal
 from spark_tui.tui.widgets.bars import KeyBar
@@ -71,23 +71,6 @@ async def read_to_end(answers: AsyncGenerator[Answer, None]) -> None:
         async with aclosing(answers):
             async for _ in answers:
                 pass
-
-
-def dialog(
-    action: Callable[[ChatScreen], Coroutine[Any, Any, None]],
-) -> Callable[[ChatScreen], Worker[None]]:
-    """An action that waits for a dialog; its SparkError is shown."""
-
-    async def run(screen: ChatScreen) -> None:
-        try:
-            await action(screen)
-        except SparkError as error:
-            screen.spark.report(error)
-
-    def start(screen: ChatScreen) -> Worker[None]:
-        return screen.run_worker(run(screen), group="conversation", exit_on_error=False)
-
-    return start
 
 
 class ChatScreen(FrameScreen):
@@ -417,10 +400,7 @@ class ChatScreen(FrameScreen):
         self._prompt.focus()
         self._show_all()
 
-    async def _choose(self, question: str, choices: list[tuple[str, str]]) -> str | None:
-        return await self.app.push_screen_wait(ChoiceDialog(question, choices))
-
-    @dialog
+    @acting("conversation", exclusive=False)
     async def action_make_room(self) -> None:
         """Offers trims; nothing is left out without a choice."""
         use = self._use()
@@ -431,7 +411,7 @@ class ChatScreen(FrameScreen):
         if not choices:
             self._say("Nothing to leave out: the context has room, or the rest is needed.")
             return
-        chosen = await self._choose("Make room", choices)
+        chosen = await self.app.push_screen_wait(ChoiceDialog("Make room", choices))
         if chosen is not None:
             self._conversation.trim(int(chosen))
             self._show_all()
@@ -454,7 +434,7 @@ class ChatScreen(FrameScreen):
         self._transcript.action_follow()
         self._show_all()
 
-    @dialog
+    @acting("conversation", exclusive=False)
     async def action_open_conversation(self) -> None:
         chosen = await self.app.push_screen_wait(
             ConversationsDialog(self.context[Conversations], self._conversation.id)
@@ -466,7 +446,7 @@ class ChatScreen(FrameScreen):
             self._conversation, self._chosen = conversation, conversation.settings
             self._show_conversation()
 
-    @dialog
+    @acting("conversation", exclusive=False)
     async def action_save_chat(self) -> None:
         if self._conversation.last is None:
             self._say("Nothing to save yet.")
@@ -477,7 +457,7 @@ class ChatScreen(FrameScreen):
             written = await self.context[Conversations].export(self._conversation.thread(), path)
             self._say(f"Saved: {written}")
 
-    @dialog
+    @acting("conversation", exclusive=False)
     async def action_chat_settings(self) -> None:
         panel = ChatSettingsPanel(self.context[Conversations], self._chosen, self._defaults_here)
         chosen = await self.app.push_screen_wait(panel)
@@ -486,7 +466,7 @@ class ChatScreen(FrameScreen):
             count = len(chosen.parameters.given()) + bool(chosen.system) + bool(chosen.tools)
             self._say(f"Changed settings for the next question: {count}." if count else "Default settings.")
 
-    @dialog
+    @acting("conversation", exclusive=False)
     async def action_attach(self) -> None:
         """Adds an image or a sound by its path; an empty path removes all."""
         prompt = TextDialog("Attach", "An image or a sound file for the next question.", placeholder="~/photo.jpg")
@@ -515,7 +495,7 @@ class ChatScreen(FrameScreen):
     def on_transcript_reasoning_clicked(self) -> None:
         turn = self._last_reasoning()
         if turn is not None:
-            self._transcript.stay()
+            self._transcript.follow(False)
             self._transcript.set_reasoning(None if self._transcript.is_open(turn) else True)
 
     def _last_reasoning(self) -> Turn | None:
@@ -555,7 +535,7 @@ class ChatScreen(FrameScreen):
         which = f" {len(blocks) - back + 1} of {len(blocks)}" if len(blocks) > 1 else ""
         self.spark.copy(Yank(f"Code{which}", "c", code))
 
-    @dialog
+    @acting("conversation", exclusive=False)
     async def action_compare(self) -> None:
         """The last question to another engine too, side by side."""
         last, here = self._conversation.last, self._target()
@@ -574,7 +554,7 @@ class ChatScreen(FrameScreen):
         name: str | None = next(iter(others))
         if len(others) > 1:
             choices = [(view.name, f"{view.served_name} on {view.name}") for view in others.values()]
-            name = await self._choose("Compare with", choices)
+            name = await self.app.push_screen_wait(ChoiceDialog("Compare with", choices))
         watch = self.context[EngineSupervisor].find(name) if name else None
         if name and watch is not None and watch.endpoint is not None:
             settings = self._chosen.over(self._defaults_here.settings)
@@ -602,7 +582,7 @@ class ChatScreen(FrameScreen):
     def engine_choices(self) -> list[str]:
         return [view.name for view in self.world.known(ENGINES) if view.state is EngineState.SERVING]
 
-    @dialog
+    @acting("conversation", exclusive=False)
     async def action_choose_engine(self) -> None:
         """Asks which serving engine to talk to."""
         ready = [view for view in self.world.known(ENGINES) if problem_with(view) is None]
@@ -618,7 +598,7 @@ class CompareAnswersScreen(QuietModal[None]):
 
     CSS_PATH = "chat.tcss"
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "close", "Back"),
+        Binding("escape", "cancel", "Back"),
         Binding("tab,left,right", "app.focus_next", "Other side", show=False),
         Binding("ctrl+g", "again", "Retry"),
         Binding("ctrl+t", "reasoning", "Reasoning"),
@@ -685,9 +665,6 @@ class CompareAnswersScreen(QuietModal[None]):
     def action_reasoning(self) -> None:
         for transcript in self.query(Transcript):
             transcript.set_reasoning(None if transcript.reasoning else True)
-
-    def action_close(self) -> None:
-        self.dismiss(None)
 
 
 # --- texts ------------------------------------------------------------------------------------------------

@@ -98,9 +98,6 @@ class ConversationsDialog(QuietModal[str | None]):
         if self.query_one(RowList).key:
             self.dismiss(self.query_one(RowList).key)
 
-    def action_cancel(self) -> None:
-        self.dismiss(None)
-
     @work(exit_on_error=False, group="change")
     async def action_rename(self) -> None:
         kept = self._selected()
@@ -219,9 +216,6 @@ class ChatSettingsPanel(QuietModal[ChatSettings | None]):
             self.focus_previous()
         else:
             self.focus_next()
-
-    def action_cancel(self) -> None:
-        self.dismiss(None)
 
     @work(exit_on_error=False, exclusive=True, group="save")
     async def action_save(self) -> None:

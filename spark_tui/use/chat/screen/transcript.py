@@ -67,7 +67,7 @@ class Transcript(ScrollView, can_focus=True):
         """Reasoning in full (True), as one line (False), or in full only while the model reasons (None)."""
         self._glyphs = glyphs
         self._stack = TurnStack(MINIMUM_WIDTH, glyphs, self.is_open)
-        self._turns: tuple[Turn, ...] = ()
+        self.turns: tuple[Turn, ...] = ()
         self._past: tuple[Exchange, ...] = ()
         self._past_turns: tuple[Turn, ...] = ()
         self._sent_from = 0
@@ -79,10 +79,6 @@ class Transcript(ScrollView, can_focus=True):
     # --- content --------------------------------------------------------------------------------------
 
     @property
-    def turns(self) -> tuple[Turn, ...]:
-        return self._turns
-
-    @property
     def below(self) -> int:
         return max(0, self._stack.height - round(self.scroll_y) - self.size.height)
 
@@ -91,7 +87,7 @@ class Transcript(ScrollView, can_focus=True):
         is called ten times a second while an answer comes."""
         if empty is not None and not empty.is_same(self._empty):
             self._empty = empty
-            if not exchanges and not self._turns:
+            if not exchanges and not self.turns:
                 self.refresh()
         shown: tuple[Turn, ...] = ()
         if exchanges:
@@ -100,9 +96,9 @@ class Transcript(ScrollView, can_focus=True):
                 self._past, self._sent_from, self._past_turns = past, sent_from, turns(past, sent_from)
             before = past[-1].engine if past else ""
             shown = (*self._past_turns, *turns_of(exchanges[-1], before, sent_from))
-        if shown != self._turns:
-            same = _same(self._turns, shown)
-            self._turns = shown
+        if shown != self.turns:
+            same = _same(self.turns, shown)
+            self.turns = shown
             self._lay(same)
 
     def set_reasoning(self, state: bool | None) -> None:
@@ -119,7 +115,7 @@ class Transcript(ScrollView, can_focus=True):
         for index in range(len(stack.laid) - 1, -1, -1):
             if stack.laid[index].turn.reasoning:
                 self._lay_exactly((index,))
-                self.stay()
+                self.follow(False)
                 self._go(stack.starts[index] + max(0, (stack.laid[index].fold_at or 0) - 1))
                 self._lay_view()
                 return
@@ -131,8 +127,8 @@ class Transcript(ScrollView, can_focus=True):
             stack.clear()
             return
         before, anchor = self._visible(), stack.anchor(round(self.scroll_y))
-        stack.width = max(MINIMUM_WIDTH, self.size.width - RULE_CELLS - RIGHT_MARGIN)
-        stack.show(self._turns, same, enough=self.size.height, keep=anchor.key)
+        width = max(MINIMUM_WIDTH, self.size.width - RULE_CELLS - RIGHT_MARGIN)
+        stack.show(self.turns, same, width, enough=self.size.height, keep=anchor.key)
         self._make_room()
         self._go(self._end() if self.following else stack.place(anchor))
         self._lay_view()
@@ -153,7 +149,7 @@ class Transcript(ScrollView, can_focus=True):
         height = self._stack.height
         self._stack.lay_exactly(places)
         if self._stack.height != height:
-            self._give_room(max(self.size.height, self._stack.height + (self._ahead if self._turns[-1].live else 0)))
+            self._give_room(max(self.size.height, self._stack.height + (self._ahead if self.turns[-1].live else 0)))
 
     def _make_room(self) -> None:
         """A growing answer gets room for some lines ahead, and keeps it. Every scroll repaints the whole transcript: so
@@ -162,7 +158,7 @@ class Transcript(ScrollView, can_focus=True):
         if height <= self.size.height:
             room = self.size.height
         elif not height <= room <= height + self._ahead:
-            room = height + (self._ahead if self._turns[-1].live else 0)
+            room = height + (self._ahead if self.turns[-1].live else 0)
         self._give_room(room)
 
     def _give_room(self, room: int) -> None:
@@ -185,7 +181,7 @@ class Transcript(ScrollView, can_focus=True):
         self.scroll_to(y=max(0, y), animate=False, force=True)  # forced: the first overflow comes before its scrollbar
         self._moving = False
 
-    def _follow(self, following: bool) -> None:
+    def follow(self, following: bool) -> None:
         if following is not self.following:
             self.following = following
             self.post_message(self.Moved())
@@ -197,19 +193,16 @@ class Transcript(ScrollView, can_focus=True):
             return
         if new_value < old_value:
             if round(new_value) < self._stack.height - self.size.height:
-                self._follow(False)
+                self.follow(False)
             self._lay_view(upwards=True)
         else:
             self._lay_view()
             if round(self.scroll_y) >= self._stack.height - self.size.height:
-                self._follow(True)
+                self.follow(True)
         self.post_message(self.Moved())
 
-    def stay(self) -> None:
-        self._follow(False)
-
     def action_follow(self) -> None:
-        self._follow(True)
+        self.follow(True)
         self._go(self._end())
 
     def action_top(self) -> None:
@@ -257,7 +250,7 @@ class Transcript(ScrollView, can_focus=True):
         A scroll asks for all lines again: unmoved ones are painted once.
         """
         width = self.size.width
-        if not self._turns:
+        if not self.turns:
             lines = self._empty.wrap(max(width - 4, 1))
             row = y - max(0, (self.size.height - len(lines)) // 3)
             return self._paint(lines[row].pad_left(2) if 0 <= row < len(lines) else _BLANK, width)
@@ -302,9 +295,6 @@ class Transcript(ScrollView, can_focus=True):
         lines = (self._stack.line(y) for y in range(self._stack.height))
         text = selection.extract("\n".join("" if line is None else line.plain for line in lines))
         return "\n".join(line.rstrip() for line in text.split("\n")), "\n"
-
-    def selection_updated(self, selection: Selection | None) -> None:
-        self.refresh()
 
 
 def _same(before: tuple[Turn, ...], now: tuple[Turn, ...]) -> int:

@@ -281,24 +281,17 @@ class TurnStack:
         self._glyphs = glyphs
         self._layout = TurnLines(width, glyphs)
 
-    @property
-    def width(self) -> int:
-        return self._layout.width
-
-    @width.setter
-    def width(self, width: int) -> None:
-        if width != self._layout.width:
-            self.clear()
-            self._layout = TurnLines(width, self._glyphs)
-
     def clear(self) -> None:
         self.laid, self.starts, self.height = [], [], 0
 
     # --- lay out --------------------------------------------------------------------------------------
 
-    def show(self, turns: Sequence[Turn], same: int, *, enough: int, keep: int) -> None:
+    def show(self, turns: Sequence[Turn], same: int, width: int, *, enough: int, keep: int) -> None:
         """Lays out `turns` (the first `same` are as before) from the end on until `enough` lines are known, and also
         the one whose key is `keep`. The length of the others is guessed."""
+        if width != self._layout.width:
+            self.clear()
+            self._layout = TurnLines(width, self._glyphs)
         same = min(same, len(self.laid))
         self._layout.forget({laid.turn.key for laid in self.laid[same:]} - {turn.key for turn in turns[same:]})
         found: list[TurnLayout] = []
@@ -353,7 +346,7 @@ class TurnStack:
         if index < 0:
             return Anchor()
         laid, line = self.laid[index], y - self.starts[index]
-        return Anchor(laid.turn.key, line, len(laid.lines), self.width, self.line(y) or _BLANK, laid.rough)
+        return Anchor(laid.turn.key, line, len(laid.lines), self._layout.width, self.line(y) or _BLANK, laid.rough)
 
     def place(self, anchor: Anchor) -> int:
         """Where the line of the anchor is now; if it is no more, about the same place in its turn."""
@@ -363,13 +356,13 @@ class TurnStack:
         start, lines = self.starts[index], self.laid[index].lines
         if anchor.line >= anchor.lines:  # the blank line after the turn
             return start + len(lines)
-        if not anchor.rough and (anchor.content or anchor.width == self.width):
+        if not anchor.rough and (anchor.content or anchor.width == self._layout.width):
             if anchor.line < len(lines) and lines[anchor.line] == anchor.content:
                 return start + anchor.line
             same = [i for i, line in enumerate(lines) if line == anchor.content]
             if same:
                 return start + min(same, key=lambda i: abs(i - anchor.line))
         line = anchor.line
-        if anchor.rough or anchor.width != self.width:
+        if anchor.rough or anchor.width != self._layout.width:
             line = line * len(lines) // anchor.lines
         return start + min(line, max(0, len(lines) - 1))

@@ -103,7 +103,6 @@ class Conversations:
         are saved. Raises UsageError."""
         raw = await self.files.read(path, MOST_IMPORT_BYTES)
         thread = imported(raw.decode("utf-8", "replace"), Path(path).name, self._clock.now())
-        thread = replace(thread, id="")
         made = self._conversation(thread, thread.settings, exists=False)
         if made.journal is not None:
             made.journal.write()
