@@ -58,7 +58,14 @@ from spark_tui.observe.results.model.compare import compare
 from spark_tui.observe.results.model.run import BenchRun, RunOutcome
 from spark_tui.run.launch.use.launch import DEFAULT_READY_TIMEOUT_SECONDS, Launcher, LaunchRequest, request_of
 from spark_tui.use.bench.use.ab import ABPlanner, Variant
-from spark_tui.use.bench.use.bench import RESTORE_SECONDS, Benchmark, BenchProgress, BenchStep, finish_when_cancelled
+from spark_tui.use.bench.use.bench import (
+    RESTORE_SECONDS,
+    Benchmark,
+    BenchProgress,
+    BenchStep,
+    finish_when_cancelled,
+    unless_stopped,
+)
 
 DEFAULT_MINUTES: Final = 120.0
 WATCH_SECONDS: Final = 0.5
@@ -245,10 +252,7 @@ class Tuner(Struct, eq=False):
         with self.journal.claimed(""):
             if not record.finished:
                 await self.restore(record, lambda text: report(TuneProgress(record, record.spent, detail=text)))
-            self.drop()
-
-    def drop(self) -> None:
-        self.journal.drop("")
+            self.journal.drop("")
 
     def baseline(self, record: TuneRecord, changes: Mapping[str, str] | None = None) -> LaunchRequest:
         """The launch of the settings before, with `changes`. Raises RefusedError where the preset is gone."""
@@ -358,7 +362,7 @@ class _Search:
             self._keep(spent=self._spent)
             await self._tuner.restore(self._record, self._say)
             if not self._record.trials and not self._record.finished:  # nothing to resume
-                self._tuner.drop()
+                self._tuner.journal.drop("")
         return self._record
 
     async def _trials(self) -> None:
@@ -392,12 +396,7 @@ class _Search:
 
         await self._tuner.supervisor.refresh()
         async with self._watched(until_stopped=True) as ended:
-            launch = asyncio.ensure_future(self._tuner.launcher.launch(request, follow))
-            waiting = asyncio.ensure_future(ended.wait())
-            try:
-                await asyncio.wait((launch, waiting), return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                await end_tasks(launch, waiting)
+            launch = await unless_stopped(self._tuner.launcher.launch(request, follow), ended)
         if launch.cancelled():
             if not self._stop.is_set() and not self._record.trials:
                 raise RefusedError(

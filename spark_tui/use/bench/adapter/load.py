@@ -203,9 +203,6 @@ class HttpConnection(asyncio.Protocol):
         if self.framing.ended:
             self._finish()
 
-    def eof_received(self) -> bool:
-        return False
-
     def connection_lost(self, error: Exception | None) -> None:
         """It is closed: the end of an answer that has no other end, or a break."""
         self._transport = None
@@ -326,9 +323,7 @@ class ClosedLoop:
         )
 
     async def _connect(self) -> HttpConnection:
-        context = None
-        if self._secure:
-            context = ssl.create_default_context()
+        context = ssl.create_default_context() if self._secure else None
         loop = asyncio.get_running_loop()
         async with asyncio.timeout(CONNECT_SECONDS):
             _, wire = await loop.create_connection(HttpConnection, self._host, self._port, ssl=context)
@@ -418,13 +413,8 @@ def _prompt_scheduling() -> Iterator[None]:
 TICK_SECONDS: Final = 0.25
 
 
-def main() -> int:
-    """Serves requests until standard input ends."""
-    asyncio.run(_serve())
-    return 0
-
-
-async def _serve() -> None:
+async def serve() -> None:
+    """Sends what it is asked to until standard input ends."""
     orders: asyncio.Queue[LoadOrder | None] = asyncio.Queue()
     loop = asyncio.get_running_loop()
 
@@ -466,4 +456,4 @@ def _write(event: LoadEvent) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    asyncio.run(serve())

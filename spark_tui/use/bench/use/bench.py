@@ -695,8 +695,10 @@ class _Run:
                 return
             if self._up != at:
                 self._up, fresh = None, True
-                if not await self._unless_stopped(self._bring_up(at)):
+                launching = await unless_stopped(self._bring_up(at), self._stop)
+                if launching.cancelled():
                     return
+                launching.result()
                 self._up = at
             if at == len(self._sessions):
                 await self._open(self._variants[at])
@@ -801,18 +803,6 @@ class _Run:
                 session.notes.append(f"{variant.name} could not be started again as it was: {error.summary}")
             self._bench.supervisor.say(f"{variant.name} was not started again after the A/B: {error.summary}")
 
-    async def _unless_stopped(self, work: Coroutine[Any, Any, None]) -> bool:
-        """Whether it came to its end: a launch takes minutes, and a stop does not wait for it."""
-        launching, stopped = asyncio.ensure_future(work), asyncio.ensure_future(self._stop.wait())
-        try:
-            await asyncio.wait((launching, stopped), return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            await end_tasks(launching, stopped)
-        if launching.cancelled():
-            return False
-        launching.result()
-        return True
-
     # --- progress -------------------------------------------------------------------------------------
 
     @property
@@ -835,6 +825,16 @@ class _Run:
             left = (self._clock.monotonic() - self._measuring_since) / found.done * (found.total - found.done)
         self._progress = replace(found, seconds_left=left)
         self._report(self._progress)
+
+
+async def unless_stopped(work: Coroutine[Any, Any, T], stop: asyncio.Event) -> asyncio.Task[T]:
+    """The work as a task that has ended, cancelled where `stop` was set before: a launch takes minutes."""
+    working, stopped = asyncio.create_task(work), asyncio.create_task(stop.wait())
+    try:
+        await asyncio.wait((working, stopped), return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        await end_tasks(working, stopped)
+    return working
 
 
 async def finish_when_cancelled(work: Coroutine[None, None, T], stop: asyncio.Event, seconds: float) -> T:

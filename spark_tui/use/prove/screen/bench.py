@@ -196,15 +196,11 @@ class BenchScreen(ListScreen):
     def measuring(self) -> bool:
         return self.spark.measurement is not None
 
-    @work(exit_on_error=False, exclusive=True, group="results")
+    @acting("results")
     async def read_results(self, select: str = "") -> None:
         """Reads the results, in a thread: it is a file that grows. `select` puts the cursor on one."""
-        try:
-            kept = await self.context.in_thread(self.context[Results].all)
-            problems = self.context[Results].problems()
-        except SparkError as error:
-            self.spark.report(error)
-            return
+        kept = await self.context.in_thread(self.context[Results].all)
+        problems = self.context[Results].problems()
         if problems and problems != self._problems:
             self.notify(f"{len(problems)} results cannot be read. {problems[0]}", severity="warning", markup=False)
         self._results, self._problems = kept, problems
@@ -517,7 +513,7 @@ class BenchScreen(ListScreen):
         pair = [Yank("Both marked runs", "b", lambda: markdown(marked))] if len(marked) == 2 else []
         return (*run, *pair)
 
-    @work(exit_on_error=False, exclusive=True, group="ask")
+    @acting("ask")
     async def action_export_runs(self) -> None:
         """Asks which runs and where to, and writes the file."""
         results = self._results
@@ -536,12 +532,8 @@ class BenchScreen(ListScreen):
         path = await self.app.push_screen_wait(TextDialog("Export to a file", hint, placeholder="~/bench.md"))
         if path is None:
             return
-        try:
-            written = await self.context.user_files.write(path, exported(results, format_of(path)))
-        except SparkError as error:
-            self.spark.report(error)
-        else:
-            self.notify(f"Written: {written}", timeout=10, markup=False)
+        written = await self.context.user_files.write(path, exported(results, format_of(path)))
+        self.notify(f"Written: {written}", timeout=10, markup=False)
 
     def action_delete_run(self) -> None:
         """Asks, and deletes the two marked runs, else the one under the cursor."""
@@ -557,13 +549,9 @@ class BenchScreen(ListScreen):
 
         self.app.push_screen(ConfirmScreen(question, f"{what}. This cannot be undone.", verb="Delete"), decided)
 
-    @work(exit_on_error=False, group="delete")
+    @acting("delete", exclusive=False)
     async def _delete(self, chosen: Sequence[Result]) -> None:
-        try:
-            count = await self.context.in_thread(self.context[Results].delete, chosen)
-        except SparkError as error:
-            self.spark.report(error)
-            return
+        count = await self.context.in_thread(self.context[Results].delete, chosen)
         self._toast(f"Deleted: {count} run{'s' if count != 1 else ''}.")
         self.read_results()
 

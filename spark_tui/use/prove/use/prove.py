@@ -24,7 +24,6 @@ from spark_tui.base.errors import (
     UnreachableError,
     UsageError,
 )
-from spark_tui.base.executors import end_tasks
 from spark_tui.base.ports import Clock, EngineApi
 from spark_tui.base.quantities import human_duration
 from spark_tui.base.store import Store
@@ -47,7 +46,7 @@ from spark_tui.observe.results.model.proof import (
 )
 from spark_tui.observe.results.model.run import RunOutcome
 from spark_tui.observe.results.use import ProofStore
-from spark_tui.use.bench.use.bench import Benchmark, EngineCheck, finish_when_cancelled
+from spark_tui.use.bench.use.bench import Benchmark, EngineCheck, finish_when_cancelled, unless_stopped
 from spark_tui.use.prove.model.answer import ProveAnswer, read_answer
 from spark_tui.use.prove.model.cases import (
     CASES,
@@ -215,12 +214,7 @@ class _ProveRun:
         await check.begin(self._conditions.engine)
         async with check.watching():
             await self._probe()
-            asking = asyncio.ensure_future(self._ask_all(cases))
-            stopped = asyncio.ensure_future(self._stop.wait())
-            try:
-                await asyncio.wait((asking, stopped), return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                await end_tasks(asking, stopped)
+            asking = await unless_stopped(self._ask_all(cases), self._stop)
             if not asking.cancelled():
                 asking.result()
             if self._dead:
