@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import click
+from msgspec import Struct
 from msgspec.structs import replace
 
 from spark_tui.base.context import Context
@@ -16,7 +17,7 @@ from spark_tui.cli.output import Interrupted
 from spark_tui.cli.session import Session, confirm
 from spark_tui.manage.tune import show as present
 from spark_tui.manage.tune.model import TuneGoal, best_settings
-from spark_tui.manage.tune.use import DEFAULT_MINUTES, TuneProgress, Tuner, TuneRecord
+from spark_tui.manage.tune.use import DEFAULT_MINUTES, RESUME, TuneProgress, Tuner, TuneRecord
 from spark_tui.observe.metrics.use.history import supervised
 from spark_tui.use.bench.show.bench import SIMULATED
 
@@ -85,6 +86,9 @@ def tune(
         return record
 
     record = session.run(begin)
+    stopped = Interrupted(
+        "The search was stopped. The engine of before is restored.", RESUME.format(name=record.preset)
+    )
     if discard:
         session.run(lambda context: supervised(context, context[Tuner].discard(record, progress)), changes=True)
         session.done(present.tune_object(record), "Dropped. The engine of before is restored.")
@@ -98,7 +102,7 @@ def tune(
         record = session.run(
             lambda context: _search(session, context, record, more, progress),
             changes=True,
-            on_interrupt=lambda: _interrupted(progress.latest or record),
+            on_interrupt=lambda: stopped,
         )
         session.err.settle()
     return _finish(session, record, save)
@@ -135,16 +139,14 @@ async def _search(
     return await supervised(context, context[Tuner].run(replace(record, **more), progress))
 
 
-class _Progress:
+class _Progress(Struct, eq=False):
     """One moving line where a person watches; a line per trial in a pipe."""
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
-        self._trials: int | None = None
-        self.latest: TuneRecord | None = None
+    _session: Session
+    _trials: int | None = None
 
     def __call__(self, progress: TuneProgress) -> None:
-        self.latest, err = progress.record, self._session.err
+        err = self._session.err
         if self._session.as_json:
             return
         trials = progress.record.trials
@@ -153,10 +155,3 @@ class _Progress:
         self._trials = len(trials)
         if err.interactive:
             err.standing(present.progress_line(progress))
-
-
-def _interrupted(record: TuneRecord) -> Interrupted:
-    return Interrupted(
-        "The search was stopped. The engine of before is restored.",
-        f"Continue it: spark-tui tune {record.preset} --resume\nDrop it: spark-tui tune {record.preset} --discard",
-    )

@@ -85,7 +85,6 @@ _DRAFTED: Final = ("1", "2", "3", "4", "5", "6", "8", "10", "12", "15")
 _SEQUENCES: Final = tuple(str(2**power) for power in range(11))
 _BATCHED: Final = ("2048", "4096", "8192", "16384", "32768")
 _SHARES: Final = ("0.3", "0.4", "0.5", "0.6", "0.7", "0.75", "0.8", "0.85", "0.9")
-_CACHE: Final = ("auto", "fp8")
 _CONTEXTS: Final = tuple(str(2**power * part) for power in range(12, 20) for part in (2, 3))
 
 
@@ -111,7 +110,7 @@ def ladders(
     aim = next((each for each in _SEQUENCES if int(each) >= streams), "") if throughput else ""
     sequences = Ladder("max_num_seqs", _SEQUENCES, "256", throughput, aim=aim)
     batched = Ladder("max_num_batched_tokens", _BATCHED, "8192", throughput)
-    cache = Ladder("kv_cache_dtype", _CACHE, "auto")
+    cache = Ladder("kv_cache_dtype", ("auto", "fp8"), "auto")
     size = number_in(given.get("kv_cache_memory_bytes", ""))
     if size is not None:
         memory = Ladder("kv_cache_memory_bytes", tuple(str(int(size) * part // 8) for part in (4, 6, 8, 10, 12, 16)))
@@ -137,8 +136,7 @@ def best_settings(trials: Sequence[Trial]) -> dict[str, str]:
 
 def next_trial(searched: Sequence[Ladder], given: Mapping[str, str], trials: Sequence[Trial]) -> tuple[str, str] | None:
     """The key and value to try next; None when every neighbour of the best has been tried."""
-    best = best_settings(trials)
-    now = {**given, **best}
+    now = {**given, **best_settings(trials)}
     tried = {(trial.key, trial.value) for trial in trials}
     tried |= {(trial.key, {**given, **dict(trial.base)}.get(trial.key, "")) for trial in trials}
     for ladder in searched:

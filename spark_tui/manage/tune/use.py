@@ -74,7 +74,7 @@ LEAST_PATIENCE: Final = 120.0
 START_FACTOR, MEASURE_FACTOR = 3, 10
 """A trial that takes this many times as long as the baseline hangs."""
 NOTHING_LEFT, TIME_OVER = "nothing is left to try", "the time is over"
-_RESUME: Final = "Continue it: spark-tui tune {name} --resume\nDrop it: spark-tui tune {name} --discard"
+RESUME: Final = "Continue it: spark-tui tune {name} --resume\nDrop it: spark-tui tune {name} --discard"
 
 
 class TuneRecord(Struct, frozen=True):
@@ -185,7 +185,7 @@ class Tuner(Struct, eq=False):
         that does not fit with all others stopped.
         """
         if (left := self.record()) is not None and not left.finished:
-            raise RefusedError(f"The search for {left.preset} was cut off.", _RESUME.format(name=left.preset))
+            raise RefusedError(f"The search for {left.preset} was cut off.", RESUME.format(name=left.preset))
         view = next(
             (
                 each

@@ -463,14 +463,13 @@ async def _relay(response: httpx2.Response, client: _Client, seen: _Seen) -> Non
     await client.write(tail, more=False)
 
 
-class _Client:
+class _Client(Struct, eq=False):
     """The client's side of one exchange: what was sent decides how a failure is reported."""
 
-    def __init__(self, send: Send, path: str) -> None:
-        self._send = send
-        self._path = path
-        self._started = False
-        self.streaming = False
+    _send: Send
+    _path: str
+    _started: bool = False
+    streaming: bool = False
 
     async def start(self, status: int, headers: list[tuple[bytes, bytes]], *, streaming: bool) -> None:
         if self._started:

@@ -546,11 +546,13 @@ class Gateway:
 
     async def _residents(self, offer: _Offer, fit: Fit) -> list[Resident]:
         holds = {each.name: each.holds for each in fit.neighbours}
-        found = [await self._resident(each, holds.get(each.view.name)) for each in tuple(self._engines.values())]
-        excluded = {
-            each.view.name for each in self._engines.values() if not self.policy.may_run_with(each.names, offer.names)
-        }
-        return [replace(each, excluded=each.name in excluded) for each in found]
+        return [
+            replace(
+                await self._resident(each, holds.get(each.view.name)),
+                excluded=not self.policy.may_run_with(each.names, offer.names),
+            )
+            for each in tuple(self._engines.values())
+        ]
 
     async def _resident(self, engine: _Engine, holds: int | None = None) -> Resident:
         name, fixed = engine.view.name, ""

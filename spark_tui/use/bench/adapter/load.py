@@ -26,6 +26,8 @@ from contextlib import contextmanager
 from typing import Final, cast
 from urllib.parse import urlsplit
 
+from msgspec import Struct
+
 from spark_tui.base.untrusted import decode, encode
 from spark_tui.observe.results.model.record import COMPLETIONS_PATH, WireExchange, record_of
 from spark_tui.use.bench.model.load import Load, LoadEvent, LoadOrder, LoadResult, RequestSpec, Tick
@@ -39,23 +41,22 @@ class NotHttp(ValueError):
     """What came is no HTTP/1.1 answer."""
 
 
-class Framing:
+class Framing(Struct, eq=False):
     """Where one answer's body begins and ends. Feed it what comes; it returns the body bytes in it."""
 
-    def __init__(self) -> None:
-        self.status = 0
-        self.ended = False
-        self.keep = True
-        """The connection can take a further request."""
-        self.left_over = False
-        self._head = bytearray()
-        self._in_body = False
-        self._length: int | None = None
-        self._chunked = False
-        self._line = bytearray()
-        self._left = 0
-        """Bytes of the current chunk, its line end included."""
-        self._trailers = False
+    status: int = 0
+    ended: bool = False
+    keep: bool = True
+    """The connection can take a further request."""
+    left_over: bool = False
+    _head: bytearray = bytearray()
+    _in_body: bool = False
+    _length: int | None = None
+    _chunked: bool = False
+    _line: bytearray = bytearray()
+    _left: int = 0
+    """Bytes of the current chunk, its line end included."""
+    _trailers: bool = False
 
     def feed(self, data: bytes) -> bytes:
         """The body bytes in `data`. Raises NotHttp."""

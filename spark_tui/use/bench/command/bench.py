@@ -201,8 +201,6 @@ def results_list(session: Session, model: str, status: str | None) -> None:
 
 
 def list_results(session: Session, model: str = "", status: str = "") -> None:
-    """The results, the newest first."""
-
     async def work(context: Context) -> None:
         kept = [
             result
@@ -246,11 +244,7 @@ def compare_results(session: Session, first: str, second: str) -> int:
 
     Refuses to compare different loads; every other difference is named. Exit code 1: not comparable.
     """
-
-    async def work(context: Context) -> Comparison:
-        return context[Results].compare(first, second)
-
-    found: Comparison = session.run(work)
+    found: Comparison = session.run(lambda context: context.in_thread(context[Results].compare, first, second))
     session.out.json(comparison_object(found))
     show_comparison(session, found)
     return ExitCode.DONE if found.comparable else ExitCode.FAILED
@@ -316,10 +310,6 @@ def remove_results(session: Session, keys: tuple[str, ...], yes: bool) -> None:
     if not confirm(session, f"Delete {what} for good?", yes=yes):
         session.err.say("Nothing was deleted.")
         return
-
-    async def delete(context: Context) -> int:
-        return context[Results].delete(found)
-
-    count = session.run(delete)
+    count = session.run(lambda context: context.in_thread(context[Results].delete, found))
     session.out.json({"id": " ".join(result.id for result in found), "deleted": count})
     session.err.say(f"Deleted: {count} of {len(found)}.")

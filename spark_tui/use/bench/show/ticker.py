@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from msgspec import Struct
+
 from spark_tui.cli.output import Interrupted
 from spark_tui.cli.session import Session
 from spark_tui.use.bench.show import bench as present
@@ -13,14 +15,13 @@ _LINE_SECONDS: Final = 0.2
 """How often the line moves at most, where a person watches."""
 
 
-class Ticker:
+class Ticker(Struct, eq=False):
     """Shows a benchmark's progress: one moving line where a person watches, a line per segment in a pipe."""
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
-        self._step: tuple[str, BenchStep] | None = None
-        self._at = float("-inf")
-        self._last: BenchProgress | None = None
+    _session: Session
+    _step: tuple[str, BenchStep] | None = None
+    _at: float = float("-inf")
+    _last: BenchProgress | None = None
 
     def __call__(self, progress: BenchProgress) -> None:
         before, self._last = self._last, progress

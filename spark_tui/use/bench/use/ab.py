@@ -43,16 +43,15 @@ def starts_of(plan: BenchPlan) -> int:
     return plan.passes + plan.passes % 2
 
 
-class ABPlanner:
+class ABPlanner(Struct, eq=False):
     """Plans comparisons of launches; changes nothing."""
+
+    _catalogue: Callable[[], PresetCatalogue]
+    _preflight: Preflight
 
     @classmethod
     def from_context(cls, context: Context) -> ABPlanner:
         return cls(partial(catalogue, context), context[Preflight])
-
-    def __init__(self, catalogue: Callable[[], PresetCatalogue], preflight: Preflight) -> None:
-        self._catalogue = catalogue
-        self._preflight = preflight
 
     def plan(self, view: EngineView, other: str) -> tuple[Variant, Variant]:
         """A running engine as it is, and `other`: changes of its launch (`max_num_seqs=8 image=vllm:nightly`), or the

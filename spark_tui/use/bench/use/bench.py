@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, aclosing, asynccontextmanager, co
 from enum import StrEnum
 from typing import Any, Final, Protocol, TypeVar
 
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 import spark_tui
@@ -110,38 +110,27 @@ class LoadDriver(Protocol):
     async def close(self) -> None: ...
 
 
-class BenchSession:
-    """One engine's part of one benchmark. `samples` are filled by a HostWatch, `notes` are caveats of this run."""
+class BenchSession(Struct, eq=False):
+    """One engine's part of one benchmark. `samples` are filled by a HostWatch, `notes` are caveats of this run. The
+    same `salt` gives two sessions the same prompts."""
 
-    def __init__(
-        self,
-        driver: LoadDriver,
-        metrics: MetricsSource,
-        endpoint: Endpoint,
-        plan: BenchPlan,
-        conditions: Conditions,
-        *,
-        at: float,
-        salt: int,
-    ) -> None:
-        """The same `salt` gives two sessions the same prompts."""
-        self.plan = plan
-        self.conditions = conditions
-        self.endpoint = endpoint
-        self.id = uuid.uuid4().hex[:10]
-        self.samples: list[HostSample] = []
-        self.pair = ""
-        self.notes: list[str] = []
-        self.at = at
-        self.salt = salt
-        self._driver = driver
-        self._metrics = metrics
-        self._words: Vocabulary | None = None
-        self._words_per_token = 0.75
-        self._passes: list[Pass] = []
-        self._lateness: list[float] = []
-        self._before = EMPTY_PAGE
-        self._after = EMPTY_PAGE
+    _driver: LoadDriver
+    _metrics: MetricsSource
+    endpoint: Endpoint
+    plan: BenchPlan
+    conditions: Conditions
+    at: float
+    salt: int
+    id: str = field(default_factory=lambda: uuid.uuid4().hex[:10])
+    samples: list[HostSample] = []
+    pair: str = ""
+    notes: list[str] = []
+    _words: Vocabulary | None = None
+    _words_per_token: float = 0.75
+    _passes: list[Pass] = []
+    _lateness: list[float] = []
+    _before: MetricPage = EMPTY_PAGE
+    _after: MetricPage = EMPTY_PAGE
 
     @property
     def name(self) -> str:
@@ -336,18 +325,17 @@ def check_memory(memory: MemInfo | None, floor: int) -> None:
         )
 
 
-class HostWatch:
+class HostWatch(Struct, eq=False):
     """Adds to `samples`, which may be exchanged while it watches. Sets `stop` when memory is short, and `reason`."""
 
-    def __init__(self, host: HostProbe, gpu: GpuProbe, clock: Clock, floor: int, stop: asyncio.Event) -> None:
-        self.samples: list[HostSample] = []
-        self.reason = ""
-        self._host = host
-        self._gpu = gpu
-        self._clock = clock
-        self._floor = floor
-        self._stop = stop
-        self._low = 0
+    _host: HostProbe
+    _gpu: GpuProbe
+    _clock: Clock
+    _floor: int
+    _stop: asyncio.Event
+    samples: list[HostSample] = []
+    reason: str = ""
+    _low: int = 0
 
     @asynccontextmanager
     async def watching(self) -> AsyncIterator[None]:

@@ -8,7 +8,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping
 from typing import Annotated, Any, Final, TypeAlias
 
-from msgspec import Meta, ValidationError, convert
+from msgspec import Meta, Struct, ValidationError, convert
 from msgspec.structs import asdict, replace
 
 from spark_tui.base.engine.message import Answer, Attachment, MediaKind, ToolCall, Usage
@@ -158,17 +158,16 @@ _Whole: TypeAlias = Annotated[int, Meta(ge=0)]
 _DAMAGE: Final = (KeyError, TypeError, ValueError, AttributeError, ValidationError)
 
 
-class ThreadReader:
+class ThreadReader(Struct, eq=False):
     """Puts a conversation together from its records. Never fails: unreadable records are counted in `damaged`.
 
     `load` gives the bytes of a saved attachment by its name; empty when it is gone.
     """
 
-    def __init__(self, load: Callable[[str], bytes]) -> None:
-        self._load = load
-        self._thread = ChatThread()
-        self._exchanges: dict[int, Exchange] = {}
-        self.damaged = 0
+    _load: Callable[[str], bytes]
+    _thread: ChatThread = ChatThread()
+    _exchanges: dict[int, Exchange] = {}
+    damaged: int = 0
 
     def read(self, record: Any) -> None:
         try:

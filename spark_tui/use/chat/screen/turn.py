@@ -28,7 +28,6 @@ FULL_CHARS = 32_000
 """Up to here a finished answer is laid out as one document (90 ms); a longer one in the pieces in which it came."""
 DETAIL_LINES = 4
 FRAME_LINES = 3
-FIGURES_GAP = Content("   ")
 _BLANK = Content("")
 _NO_ANSWER = Answer(0.0)
 
@@ -174,7 +173,7 @@ class TurnLines:
         if exchange.error is not None:
             laid.error_at = len(lines)
             lines += error_lines(exchange.error, self.width)
-        lines += packed(figures(exchange), FIGURES_GAP, self.width)
+        lines += packed(figures(exchange), Content("   "), self.width)
 
     def _content(self, turn: Turn) -> list[Content]:
         text = turn.exchange.answer.content.lstrip("\n")
@@ -219,8 +218,7 @@ def _label(name: str, turn: Turn, style: str) -> Content:
 
 def reasoning_headline(turn: Turn, *, open_: bool) -> Content:
     """`+ reasoned for 9.8 s, 412 tokens  ^t show`; tokens only where the server counts them."""
-    answer = turn.exchange.answer
-    text = "reasoning" if turn.reasons_now else reasoned(answer).lower()
+    text = "reasoning" if turn.reasons_now else reasoned(turn.exchange.answer).lower()
     verb = "hide" if open_ else "show"
     return Content.styled(f"{'-' if open_ else '+'} {text}  {key_of('toggle_reasoning')} {verb}", "$dim")
 

@@ -136,8 +136,6 @@ def advised(error: SparkError, target: ChatTarget, key_file: Path, views: Iterab
 _Item: TypeAlias = records.Record | Exchange
 """A line; or an exchange that is asked, whose attachments are saved first."""
 
-COPY = " (copy)"
-
 
 @port_named("conversations")
 class ConversationStore(Protocol):
@@ -250,7 +248,7 @@ class Journal:
                 self._ready = True
                 return
             self.moved_from = self.id
-            self._thread = replace(self._thread, title=f"{self._thread.title}{COPY}", parent=self.id)
+            self._thread = replace(self._thread, title=f"{self._thread.title} (copy)", parent=self.id)
         now = self._clock.now()
         self.id = await self._store.new_id(now)
         self._thread = replace(self._thread, id=self.id, created_at=now)

@@ -104,6 +104,8 @@ class BenchScreen(ListScreen):
     PAGES = (("run", "Run"), ("conditions", "Conditions"), ("compare", "Compare"), ("pair", "A/B"), ("prove", "Prove"))
 
     action_filter_runs = ListScreen.action_filter
+    action_next_bench_page = ListScreen.action_next_tab
+    action_previous_bench_page = ListScreen.action_previous_tab
 
     def offers(self, id_: str) -> bool:
         match id_:
@@ -569,12 +571,6 @@ class BenchScreen(ListScreen):
 
     def action_open_references(self) -> None:
         self.spark.show_aside("references")
-
-    def action_next_bench_page(self) -> None:
-        self.turn_page(1)
-
-    def action_previous_bench_page(self) -> None:
-        self.turn_page(-1)
 
     def turn_page(self, step: int) -> None:
         """Another page, which has the focus where the last one had it."""

@@ -139,8 +139,7 @@ def _buckets(axis: _Axis, rates: Mapping[int, float], scale: Scale, *, cut: bool
         value = _between(places, axis.at(number / max(1, count - 1)))
         if cut and value is not None:
             value = min(value, scale.high)
-        inside = value is not None and value <= scale.high
-        found.append(Bucket(value, value, value, value, 1, True) if inside and value is not None else None)
+        found.append(Bucket(value, value, value, value, 1, True) if value is not None and value <= scale.high else None)
     return found
 
 
@@ -154,7 +153,6 @@ def _between(places: Sequence[tuple[float, float]], x: float) -> float | None:
 
 def _headline(curves: Curves, kind: GraphKind, width: int) -> PenRow:
     """The title and what the marks mean, in shorter words where these do not fit."""
-    text = pens = ""
     others = (curves.other_name,) if curves.other_name else ("50 % of linear scaling", "50 % of linear", "50 %")
     for other in others:
         text, pens = _legend(curves, kind, other)
