@@ -40,8 +40,7 @@ class FileConversations:
     """The ConversationStore port in a folder of its own. One thread does the work, so that lines keep their order."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._private = PrivateFolder(folder)
+        self._folder = PrivateFolder(folder)
         self._pool = CallPool("conversations", 1)
         self._claims = FileLocks(folder)
         self._known: dict[str, tuple[tuple[int, int], ConversationSummary]] = {}
@@ -83,7 +82,7 @@ class FileConversations:
     def _path(self, conversation: str) -> Path:
         if _ID.fullmatch(conversation) is None:
             raise _no_such(conversation)
-        return self._folder / f"{conversation}.jsonl"
+        return self._folder.path / f"{conversation}.jsonl"
 
     # --- read -----------------------------------------------------------------------------------------
 
@@ -126,8 +125,8 @@ class FileConversations:
 
     def _summaries(self) -> tuple[ConversationSummary, ...]:
         found, problems = list[ConversationSummary](), list[str]()
-        with _os_errors("read", self._folder):
-            paths = [path for path in self._folder.glob("*.jsonl") if _ID.fullmatch(path.stem)]
+        with _os_errors("read", self._folder.path):
+            paths = [path for path in self._folder.path.glob("*.jsonl") if _ID.fullmatch(path.stem)]
         for path in paths:
             try:
                 found.append(self._summary(path))
@@ -162,7 +161,7 @@ class FileConversations:
     def _append(self, conversation: str, data: bytes, durable: bool) -> None:
         path = self._path(conversation)
         with _os_errors("write", path):
-            self._private.prepare()
+            self._folder.prepare()
             with os.fdopen(os.open(path, APPEND_FLAGS, FILE_MODE), "r+b", buffering=0) as file:
                 os.fchmod(file.fileno(), FILE_MODE)
                 fcntl.flock(file, fcntl.LOCK_EX)
@@ -172,14 +171,14 @@ class FileConversations:
         folder = PrivateFolder(self._path(conversation).with_suffix(".files"))
         name = hashlib.sha256(data).hexdigest()[:40]
         with _os_errors("write", folder.path):
-            self._private.prepare()
+            self._folder.prepare()
             if not (folder.path / name).exists():
                 folder.write(folder.path / name, [data])
         return name
 
     def _claim(self, conversation: str) -> bool:
         with _os_errors("write", self._path(conversation)):
-            self._private.prepare()
+            self._folder.prepare()
             return self._claims.take(conversation)
 
     def _delete(self, conversation: str) -> None:

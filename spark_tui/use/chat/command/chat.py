@@ -95,20 +95,30 @@ def _settings(function: F) -> F:
 @click.option("--tool-choice", metavar="WORD", help="auto, none, required, or a tool's name.")
 @_settings
 @click.option("--show-reasoning", is_flag=True, help="Show the reasoning, on stderr.")
-def chat(session: Session, name: str, images: tuple[str, ...], sounds: tuple[str, ...], **typed: Any) -> None:
+def chat(
+    session: Session,
+    name: str,
+    message: str | None,
+    images: tuple[str, ...],
+    sounds: tuple[str, ...],
+    goes_on: str,
+    keep: bool | None,
+    model: str,
+    tools: str,
+    tool_choice: str | None,
+    show_reasoning: bool,
+    **typed: Any,
+) -> None:
     """Chat with an engine. The answer goes to stdout, its figures to stderr.
 
     Without NAME: the engine that runs, if it is the only one. Without -m on a terminal: a conversation, line by line,
     saved in ~/.local/share/spark-tui/conversations.
     With --json every piece of the answer is an object on a line; the last one is the whole answer.
     """
-    message, goes_on, keep, model, tools = (typed.pop(key) for key in ("message", "goes_on", "keep", "model", "tools"))
-    reasoning = typed.pop("show_reasoning")
     typed["stop"] = list(typed["stop"]) or None
-    choice = typed.pop("tool_choice")
     settings = tuple((key, value) for key, value in typed.items() if value is not None)
     options = ChatOptions(
-        message, settings, tools, (*images, *sounds), model, goes_on, keep, reasoning, tool_choice=choice or ""
+        message, settings, tools, (*images, *sounds), model, goes_on, keep, show_reasoning, tool_choice or ""
     )
     start_chat(session, engine_name(session, name), options)
 

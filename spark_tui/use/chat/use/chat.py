@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from pathlib import Path
@@ -191,7 +190,7 @@ class Journal:
         self._thread = thread
         self._exists = exists
         self._ready = False
-        self._waiting: deque[_Item] = deque()
+        self._waiting: list[_Item] = []
         self._task: asyncio.Task[None] | None = None
         self._durable = False
         self.id = thread.id if exists else ""
@@ -231,11 +230,10 @@ class Journal:
                     records.asked(item, [await self._store.keep(self.id, each.data) for each in item.attachments])
                     if isinstance(item, Exchange)
                     else item
-                    for item in list(self._waiting)[:count]
+                    for item in self._waiting[:count]
                 ]
                 await self._store.append(self.id, lines, durable=durable)
-                for _ in range(count):
-                    self._waiting.popleft()
+                del self._waiting[:count]
                 self._durable = False
             self.error = None
         except SparkError as error:
