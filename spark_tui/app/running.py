@@ -39,15 +39,15 @@ async def run(context: Context) -> None:
             group.create_task(keep(name, work, context.clock, context.store.fail))
 
         if ports.has("history"):
-            watch("History", partial(_remember, context))
-        watch("Metrics", partial(_collect_metrics, context))
+            watch("History", partial(_soon, context, partial(_remember, context)))
+        watch("Metrics", partial(_soon, context, context[EngineMetricsCollector].run))
         watch("Health checks", context[HealthWatch].run)
         context[Collectors].on_gpu = context[HealthWatch].gpu_read
         watch("Restart loops", context[RestartBreaker].run)
         launcher = context.once(guard_launcher)
         if launcher is not None:
             watch("Memory guard", launcher.run)
-        watch("Downloads", partial(_follow_downloads, context))
+        watch("Downloads", partial(_soon, context, lambda: context[Downloads].run(resume=not settings.read_only)))
         if not settings.read_only:  # the last step of a launch is a request to the engine
             watch("Launches", partial(_resume, context))
         if settings.clusters and ports.has("remote_shell"):
@@ -82,18 +82,12 @@ async def _look_at_boot(context: Context) -> None:
         context.store.fail(error)
 
 
-async def _collect_metrics(context: Context) -> None:
+async def _soon(context: Context, work: Callable[[], Awaitable[object]]) -> None:
     await context.clock.sleep(METRICS_DELAY_SECONDS)
-    await context[EngineMetricsCollector].run()
-
-
-async def _follow_downloads(context: Context) -> None:
-    await context.clock.sleep(METRICS_DELAY_SECONDS)
-    await context[Downloads].run(resume=not context.settings.read_only)
+    await work()
 
 
 async def _remember(context: Context) -> None:
-    await context.clock.sleep(METRICS_DELAY_SECONDS)
     await remember(context)
     history = context[History]
     context[EngineMetricsCollector].subscribe(history.note)

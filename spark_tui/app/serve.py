@@ -16,8 +16,6 @@ from spark_tui.base.secret import Secret
 from spark_tui.cli.command import command
 from spark_tui.cli.session import Options, Session
 
-_TOKEN_BYTES = 24
-
 _EXAMPLES = """\
   spark-tui serve
   ssh -L 8765:127.0.0.1:8765 my-spark spark-tui serve     from a laptop
@@ -50,7 +48,7 @@ def serve(session: Session, host: str, port: int, to_network: bool) -> None:
             f"Install it: {install_command('web')}",
             detail=str(error),
         ) from error
-    token = Secret(secrets.token_urlsafe(_TOKEN_BYTES))
+    token = Secret(secrets.token_urlsafe(24))
 
     def ready(bound: int) -> None:
         name = f"[{host}]" if ":" in host else host

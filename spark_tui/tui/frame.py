@@ -117,7 +117,6 @@ class FrameApp(PlainCrashApp[None]):
         self.notices.events(world.events)
 
     def engine_names(self) -> list[str]:
-        """Of all engines."""
         raise NotImplementedError
 
     def engine_words(self) -> tuple[Cell, tuple[Cell, ...]]:
@@ -129,7 +128,6 @@ class FrameApp(PlainCrashApp[None]):
         raise NotImplementedError
 
     def has_preset(self, name: str) -> bool:
-        """Whether a preset of that name is here."""
         raise NotImplementedError
 
     def apply_fix(self, engine: str) -> None:
@@ -280,14 +278,17 @@ class FrameScreen(QuietScreen[None]):
         top, strip, keys = self.query_one(TopBar), self.query_one(MemoryStrip), self.query_one(KeyBar)
         strip.floor = int(self.context.settings.guard_serving_gib * GIB)
         self.name_keys()
-        for name in ("identity", "gpu", "vitals"):
-            self.bind_slice(name, partial(_set, top, name))
-        for name in ("memory", "breakdown", "pressure", "memory_state"):
-            self.bind_slice(name, partial(_set, strip, name))
+        shown: dict[Line, tuple[str, ...]] = {
+            top: ("identity", "gpu", "vitals"),
+            strip: ("memory", "breakdown", "pressure", "memory_state"),
+            keys: ("docker",),
+        }
+        for bar, names in shown.items():
+            for name in names:
+                self.bind_slice(name, partial(_set, bar, name))
         self.bind_slices((*self.spark.BARS, "selected"), lambda: self._show_engines(top))
         line = self.query_one(ActivityLine)
         self.bind_slices((*self.spark.BARS, "alarms"), lambda: self._show_activities(line))
-        self.bind_slice("docker", partial(_set, keys, "docker"))
 
     def _show_engines(self, top: TopBar) -> None:
         """How many there are in each state; of several, the one that is selected."""

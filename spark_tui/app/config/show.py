@@ -10,7 +10,7 @@ from spark_tui.base.settings import SettingSource
 from spark_tui.machine.settings import SettingEntry
 
 
-def value_text(value: bool | float | str) -> str:
+def value_text(value: object) -> str:
     """As written in the file, without quotes."""
     if isinstance(value, bool):
         return "true" if value else "false"

@@ -227,7 +227,7 @@ def next_step_page(
     elif found:
         rows = tuple(
             Row(f"{each.preset.name}   {each.text}, downloaded{', has served here' if each.started else ''}", label)
-            for each, label in zip(found, (f"{launch_key}", *("or" for _ in found[1:])), strict=True)
+            for each, label in zip(found, (launch_key, *("or" for _ in found[1:])), strict=True)
         )
     else:
         rows = (Row(f"No downloaded model fits. {presets_key} presets, {models_key} models.", "launch"),)

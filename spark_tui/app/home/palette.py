@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from inspect import isawaitable
 from typing import ClassVar, Final
@@ -80,14 +82,10 @@ def entries(app: FrameApp) -> Iterator[PaletteEntry]:
     yield PaletteEntry("theme", "Settings", "theme", "choose with a preview", "", partial(choose_theme, app))
     for key in KEYS:
         if key not in (*IN_TABLES, "theme"):
-            value = value_text(_plain(getattr(app.context.settings, key)))
+            value = value_text(getattr(app.context.settings, key))
             yield PaletteEntry(
                 f"setting {key}", "Settings", key, value or "not set", "", partial(change_setting, app, key)
             )
-
-
-def _plain(value: object) -> bool | float | str:
-    return value if isinstance(value, bool | float) else str(value)
 
 
 def _actions(app: FrameApp) -> Iterator[PaletteEntry]:
@@ -150,14 +148,12 @@ def rank(found: Sequence[PaletteEntry], typed: str, recent: Sequence[str]) -> li
 def _likeness(word: str, text: str, *, whole: bool = False) -> float:
     """How well a word is found in a text: at the start of a word, inside one, or letter by letter; 0 not at all.
     `whole`: not letter by letter, which finds something in every long text."""
-    at = text.find(word)
-    while at > 0 and text[at - 1].isalnum():
-        better = text.find(word, at + 1)
-        if better < 0:
-            break
-        at = better
+    begun = re.search(rf"(?<![^\W_]){re.escape(word)}", text)
+    if begun is not None:
+        return 30.0 - min(begun.start(), 20) / 10
+    at = text.rfind(word)
     if at >= 0:
-        return 30.0 - min(at, 20) / 10 if at == 0 or not text[at - 1].isalnum() else 20.0 - min(at, 20) / 10
+        return 20.0 - min(at, 20) / 10
     if whole:
         return 0.0
     place, gaps = -1, 0
@@ -184,10 +180,8 @@ class Recent:
     def add(self, id_: str) -> None:
         self.ids = [id_, *(each for each in self.ids if each != id_)][:MOST_RECENT]
         if self._files is not None:
-            try:
+            with suppress(OSError):  # as above
                 self._files.write(RECENT_FILE, json.dumps(self.ids))
-            except OSError:
-                self._files = None  # it cannot be kept: only this session remembers
 
 
 # --- what an entry does -----------------------------------------------------------------------------------
@@ -231,7 +225,7 @@ def change_setting(app: FrameApp, key: str) -> None:
         if text is not None:
             _keep(app, key, text)
 
-    value = value_text(_plain(getattr(app.context.settings, key)))
+    value = value_text(getattr(app.context.settings, key))
     app.push_screen(TextDialog(key, "Takes effect at the next start.", value=value), typed)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar, cast
 
 from msgspec.structs import replace
@@ -243,13 +244,13 @@ class HomeScreen(FrameScreen):
         name = self.spark.selected
         shown: list[Panel] = []
         if view is not None and view.container.running:
-            shown = list(parts.existing(parts.HOME_PANELS, lambda metric: self._read(name, metric)))
+            shown = list(parts.existing(parts.HOME_PANELS, partial(self._read, name)))
         loads = self._loads and (view is not None or self.has_class("-wide"))  # else what is downloaded needs the room
         if loads or (view is not None and view.container.running and not shown):
             shown = [panels["memory"]]
         host = [panels[title] for title in parts.HOST_TITLES]
         others = [panel for panel in host if panel not in shown]
-        host = others if parts.existing(others, lambda metric: self._read(parts.HOST, metric)) else host
+        host = others if parts.existing(others, partial(self._read, parts.HOST)) else host
         self._draw(self.query_one("#host-graphs", parts.GraphGrid), parts.HOST, host)
         self._draw(self.query_one("#figures", parts.GraphGrid), name, shown)
         if self.context.clock.monotonic() - self._guard_at >= GUARD_SECONDS:
@@ -287,12 +288,10 @@ class HomeScreen(FrameScreen):
         """The panels that have values: as many as there is room for in tiles that fill the width, the others in a line
         each."""
 
-        def read(metric: MetricId) -> Curve:
-            return self._read(name, metric)
-
         def line(curve: Curve, cells: int) -> str:
             return parts.sparkline(curve, now, cells, self.spark.glyphs, WINDOW_SECONDS)
 
+        read = partial(self._read, name)
         found, now = parts.existing(panels, read), self.context.clock.now()
         count = min(MOST_TILES, grid.per_page, len(found))
         if grid.id == "figures":
@@ -381,8 +380,7 @@ class HomeScreen(FrameScreen):
     def _show_selected(self) -> None:
         view, name = self.selected_engine, self.spark.selected
         job = latest_job(self.world.jobs, name)
-        pane = self.query_one("#detail-pane")
-        entitle(pane, name or "Welcome")
+        entitle(self.query_one("#detail-pane"), name or "Welcome")
         lan = self.world.identity.lan_address
         page = (
             engine_page(
@@ -714,7 +712,7 @@ class HomeScreen(FrameScreen):
         self.notify(f"{view.name}: {boot_text(after)}.", markup=False)
         self.context.store.update(boot=boot.known)
 
-    @work(exit_on_error=False, exclusive=True, group="boot")
+    @acting("boot")
     async def action_set_schedule(self) -> None:
         """One line: the times and days. A timer of systemd is written or removed."""
         view, boot = self._engine_for("A schedule"), self.context[parts.BootUnits]
@@ -732,9 +730,8 @@ class HomeScreen(FrameScreen):
             elif text is not None:
                 made = await boot.schedule(view.name, schedule_of(text))
                 self.notify(f"{view.name}: {schedule_text(made)}.", markup=False)
-        except SparkError as error:
-            self.spark.report(error)
-        self.context.store.update(schedules=boot.schedules)
+        finally:
+            self.context.store.update(schedules=boot.schedules)
 
     def action_cancel_job(self) -> None:
         name = self.spark.selected

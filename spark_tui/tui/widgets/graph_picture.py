@@ -305,7 +305,6 @@ def picture_of(
             None if last is None or not math.isfinite(last) else Bucket(last, last, last, last, 1, True)
             for last in latest
         ]
-    head = PenRow("", "")
     for unit_in_title, gap in ((False, 2), (True, 2), (True, 1), (True, 0)):  # as few cells as the width asks for
         head = _head(subject, curves, shown, kind, gap, unit_in_title=unit_in_title and len(curves) > 1)
         if len(head.text) <= width:

@@ -84,17 +84,13 @@ class MemoryStrip(Line):
         known = "apps" if parts.engines is not None else "in use"
         both, drop = parts.cache + (parts.droppable or 0), parts.droppable or 0
         cache = _words("cache", both)
-        for words, style, fills in (
-            (_words(known, apps), "$mem-apps", ((glyphs.apps, apps),)),
-            (
-                (f"{cache[0]}, {gib(drop)} droppable", *cache),
-                "$mem-cache",
-                ((glyphs.kept, parts.cache), (glyphs.cache, drop)),
-            ),
-            (_words("free", parts.free), "$mem-free", ((glyphs.free, parts.free),)),
-        ):
-            found.append(StripSegment(words, style, fills))
-        return found
+        cached = (f"{cache[0]}, {gib(drop)} droppable", *cache)
+        return [
+            *found,
+            StripSegment(_words(known, apps), "$mem-apps", ((glyphs.apps, apps),)),
+            StripSegment(cached, "$mem-cache", ((glyphs.kept, parts.cache), (glyphs.cache, drop))),
+            StripSegment(_words("free", parts.free), "$mem-free", ((glyphs.free, parts.free),)),
+        ]
 
     def _bar(self, parts: MemoryBreakdown, cells: int) -> Content:
         """Words stand on a filled part as on a label, on others in their colour. The tick is where the guard acts."""

@@ -61,10 +61,6 @@ class RowList(ScrollView, can_focus=True):
             self.row_list = row_list
             self.key = key
 
-        @property
-        def control(self) -> RowList:
-            return self.row_list
-
     def __init__(
         self,
         empty: Content = Content(""),  # noqa: B008 - immutable
