@@ -90,7 +90,7 @@ async def _soon(context: Context, work: Callable[[], Awaitable[object]]) -> None
 async def _remember(context: Context) -> None:
     await remember(context)
     history = context[History]
-    context[EngineMetricsCollector].subscribe(history.note)
+    context[EngineMetricsCollector].subscribe(context[HistoryStore].add_sample)
     history.observe(context[EngineSupervisor].views())
     await asyncio.gather(
         keep("History", history.run, context.clock, context.store.fail),

@@ -19,7 +19,7 @@ from spark_tui.catalog.presets.model.overrides import Overrides
 from spark_tui.observe.engines.use.engines import EngineSupervisor
 from spark_tui.observe.explain.model.starts import EtaBasis, StartRecord, StartSizes
 from spark_tui.observe.explain.model.timeline import PhaseId, StartOutcome
-from spark_tui.observe.metrics.use.history import EVENT, History, remember
+from spark_tui.observe.metrics.use.history import EVENT, History, HistoryStore, remember
 from spark_tui.run.launch.use.launch import Launcher, LaunchRequest
 from tests.fakes_history import FakeHistory
 from tests.fakes_host import EPOCH
@@ -177,9 +177,9 @@ async def test_without_a_history_everything_else_works() -> None:
         await kit.until(lambda: bool(kit.context[EngineSupervisor].views()))
         await kit.clock.advance(30)
         assert kit.context[History].starts == ()
-        assert isinstance(await kit.context[History].find_starts(), Missing)
+        assert isinstance(await kit.context[HistoryStore].starts(), Missing)
         with pytest.raises(HistoryOff):
-            await kit.context[History].add_record(Record("bench", "k", 0.0, 1))
+            await kit.context[HistoryStore].add_record(Record("bench", "k", 0.0, 1))
 
 
 # --- the next start -------------------------------------------------------------------------------------------
@@ -250,7 +250,7 @@ async def test_what_the_collectors_see_is_kept() -> None:
     async with kit.whole():
         await kit.until(lambda: any(sample.values for sample in history.samples))
         assert {sample.engine for sample in history.samples} == {""}
-        kit.context[History].note(Sample("one", 5.0, {MetricId.RUNNING: 1.0}))
+        kit.context[HistoryStore].add_sample(Sample("one", 5.0, {MetricId.RUNNING: 1.0}))
         assert history.samples[-1].engine == "one"
 
 
@@ -300,7 +300,7 @@ async def test_a_record_that_cannot_be_kept_is_an_error_with_a_remedy() -> None:
     kit, history = remembered()
     history.switch_off("the disk is full")
     with pytest.raises(SparkError) as caught:
-        await kit.context[History].add_record(Record("bench", "k", 0.0, {}))
+        await kit.context[HistoryStore].add_record(Record("bench", "k", 0.0, {}))
     assert caught.value.remedy == "Make room."
 
 

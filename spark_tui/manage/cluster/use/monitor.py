@@ -25,7 +25,7 @@ from spark_tui.base.store import Store
 from spark_tui.machine.nodes import Nodes
 from spark_tui.manage.cluster.use.launch import STEPS, ClusterLauncher, NotClean
 from spark_tui.observe.metrics.show.metrics import node_values
-from spark_tui.observe.metrics.use.history import History
+from spark_tui.observe.metrics.use.history import HistoryStore
 from spark_tui.run.launch.use.runner import JobRunner
 
 READ_SECONDS: Final = 2.0
@@ -54,7 +54,7 @@ class ClusterMonitor(Struct, eq=False):
             context[Nodes],
             context.store,
             context.clock,
-            *((context[History].note,) if context.ports.has("history") else ()),
+            *((context[HistoryStore].add_sample,) if context.ports.has("history") else ()),
         )
 
     async def run(self) -> None:

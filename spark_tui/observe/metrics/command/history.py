@@ -16,7 +16,7 @@ from spark_tui.cli.session import Session
 from spark_tui.observe.explain.model.starts import StartRecord
 from spark_tui.observe.metrics.show import history as show
 from spark_tui.observe.metrics.show.events import event_object, events_table
-from spark_tui.observe.metrics.use.history import History
+from spark_tui.observe.metrics.use.history import History, HistoryStore
 from spark_tui.observe.results.model.proof import Proof
 from spark_tui.observe.results.model.run import Result
 from spark_tui.observe.results.use import GoodStart, ProofStore, Results, measured_starts
@@ -46,8 +46,7 @@ def history(session: Session, name: str | None, failed: bool, good: bool, limit:
 
     async def look(context: Context) -> tuple[tuple[StartRecord, ...], tuple[GoodStart, ...]]:
         starts = await _find(context, name, failed=failed, good=good, limit=limit)
-        measured = _measured(context, starts) if good else ()
-        return starts, measured
+        return starts, _measured(context, starts) if good else ()
 
     starts, measured = session.run(look)
     if good:
@@ -142,7 +141,7 @@ async def _find(context: Context, name: str | None, *, failed: bool, good: bool,
 async def _starts(
     context: Context, *, engine: str = "", preset: str = "", failed: bool = False, ready: bool = False, limit: int
 ) -> tuple[StartRecord, ...]:
-    reading = await context[History].find_starts(engine=engine, preset=preset, failed=failed, ready=ready, limit=limit)
+    reading = await context[HistoryStore].starts(engine=engine, preset=preset, failed=failed, ready=ready, limit=limit)
     if isinstance(reading, Missing):
         raise _off(context, reading.reason)
     return reading.value

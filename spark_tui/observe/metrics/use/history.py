@@ -104,15 +104,11 @@ class History:
         self._store = store
         self._starts: dict[tuple[str, float], StartRecord] = {}
         self._seen: dict[str, _Seen] = {}
-        self._loaded = False
+        self.loaded = False
         self._reported = HistoryState()
         self._last_event: Event | None = None
         self._acts = acts
         self._acts_since = clock.now()
-
-    @property
-    def loaded(self) -> bool:
-        return self._loaded
 
     @property
     def state(self) -> HistoryState:
@@ -121,7 +117,7 @@ class History:
     async def load(self) -> None:
         """Reads the latest starts and those that came to serve, once. A history that is off has none; `state` says
         why."""
-        if self._loaded:
+        if self.loaded:
             return
         found = [
             start
@@ -129,7 +125,7 @@ class History:
             for start in value_of(await self._db.starts(ready=ready, limit=KNOWN_STARTS)) or ()
         ]
         self._starts = {start.key: start for start in sorted(found, key=lambda start: start.at)}
-        self._loaded = True
+        self.loaded = True
 
     async def run(self) -> None:
         """Keeps the event feed, and reports in it when the history fails or works again. Until cancelled."""
@@ -145,7 +141,7 @@ class History:
 
     def observe(self, views: Iterable[EngineView]) -> None:
         """Keeps every start that has come to serve or has ended since the last look. Cheap when nothing has."""
-        if not self._loaded:
+        if not self.loaded:
             return
         for view in views:
             container = view.container
@@ -185,17 +181,7 @@ class History:
     def eta(self, view: EngineView) -> Eta:
         return eta(view.timeline, self._clock.now(), self.past(view.container))
 
-    async def find_starts(
-        self, *, engine: str = "", preset: str = "", failed: bool = False, ready: bool = False, limit: int = 200
-    ) -> Reading[tuple[StartRecord, ...]]:
-        """The latest starts from disk, newest first."""
-        return await self._db.starts(engine=engine, preset=preset, failed=failed, ready=ready, limit=limit)
-
     # --- samples --------------------------------------------------------------------------------------
-
-    def note(self, sample: Sample) -> None:
-        """Keeps a sample of an engine or of the machine. Never waits and never raises."""
-        self._db.add_sample(sample)
 
     async def series(
         self, engine: str, metrics: Sequence[MetricId], since: float, until: float, buckets: int
@@ -207,17 +193,6 @@ class History:
         """
         keys = [SeriesKey(HOST if metric.of_host else engine, metric.value) for metric in metrics]
         return await self._db.series(keys, since, until, buckets)
-
-    # --- records --------------------------------------------------------------------------------------
-
-    async def add_record(self, record: Record) -> None:
-        """Keeps a record and returns when it is on disk. Raises HistoryOff when it cannot be kept."""
-        await self._db.add_record(record)
-
-    async def records(
-        self, kind: str, *, key: str | None = None, since: float | None = None, limit: int = 200
-    ) -> Reading[tuple[Record, ...]]:
-        return await self._db.records(kind, key=key, since=since, limit=limit)
 
     # --- events ---------------------------------------------------------------------------------------
 
