@@ -5,7 +5,7 @@ from __future__ import annotations
 from spark_tui.app.home.next_step import NextStep
 from spark_tui.base.engine.docker_run import render_text
 from spark_tui.base.graph import Curve
-from spark_tui.base.host.series import MetricId
+from spark_tui.base.host.series import HOST, MetricId
 from spark_tui.catalog.fit.screen.bar import FitBar
 from spark_tui.catalog.fit.show.launch import fit_verdict
 from spark_tui.catalog.fit.show.presets import overview, recipe
@@ -31,7 +31,7 @@ from spark_tui.observe.metrics.show.metrics import (
     spark_table,
 )
 from spark_tui.observe.metrics.use.history import History
-from spark_tui.observe.metrics.use.metrics import HOST, EngineMetricsCollector
+from spark_tui.observe.metrics.use.metrics import EngineMetricsCollector
 from spark_tui.observe.results.model.proof import engine_badge
 from spark_tui.observe.results.use import read_proofs
 from spark_tui.run.launch.use.edit import Editor

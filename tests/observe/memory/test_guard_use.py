@@ -379,7 +379,7 @@ class FakeStarter:
 
     def launcher(self) -> GuardLauncher:
         context = self.kit.context
-        return GuardLauncher(self, self.journal, context[EngineSupervisor], context.store, self.kit.clock)
+        return GuardLauncher(self, self.journal, context.store, self.kit.clock)
 
 
 @pytest.mark.parametrize("ends_at_once", [False, True])

@@ -244,8 +244,7 @@ class Gateway:
             watch = self._context[EngineSupervisor].on_views
 
             def observe(views: tuple[EngineView, ...]) -> None:
-                if watch is not None:
-                    watch(views)
+                watch(views)
                 self.observe(views)
 
             self._context[EngineSupervisor].on_views = observe

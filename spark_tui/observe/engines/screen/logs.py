@@ -248,8 +248,7 @@ class LogsScreen(FrameScreen):
     def on_log_view_follow_changed(self) -> None:
         self._renew_status()
 
-    def on_log_view_search_changed(self) -> None:
-        self._renew_status()
+    on_log_view_search_changed = on_log_view_follow_changed
 
     # --- search and filter ----------------------------------------------------------------------------
 

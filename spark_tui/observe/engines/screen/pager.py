@@ -317,11 +317,10 @@ class LogPager(LogWindow):
 
     def _matches(self) -> Sequence[int]:
         found = self._found.numbers if self._found is not None else []
-        return found if self._filtered is None else self._shown(found)
-
-    def _shown(self, numbers: Iterable[int]) -> Sequence[int]:
-        shown = self.numbers if self._filtered is None else frozenset(self._filtered.numbers)
-        return [number for number in numbers if number in shown]
+        if self._filtered is None:
+            return found
+        shown = frozenset(self._filtered.numbers)
+        return [number for number in found if number in shown]
 
     @property
     def match_text(self) -> str:

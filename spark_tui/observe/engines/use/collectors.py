@@ -16,7 +16,7 @@ from spark_tui.base.executors import Poller, in_thread
 from spark_tui.base.finding import NOT_READ_YET, AlarmId, Missing, Ok, Reading, Severity, Stale, aged, value_of
 from spark_tui.base.host.memory import MemInfo, MemoryBreakdown, fall_rate, memory_breakdown, memory_finding, steady
 from spark_tui.base.host.vitals import GpuReading, Vitals
-from spark_tui.base.ports import Clock, ContainerEngine, HostProbe, LogArchive, LogLine
+from spark_tui.base.ports import Clock, ContainerEngine, HostProbe, LogArchive
 from spark_tui.base.store import AlarmBoard, Store, World
 from spark_tui.observe.explain.feature import ENGINES
 
@@ -25,10 +25,8 @@ async def clear_container(docker: ContainerEngine, archive: LogArchive, existing
     """Makes room for a container of the same name. Returns what became of the old one's log, which is kept."""
     if existing.running:
         await docker.stop(existing.id)
-    lines: list[LogLine] = []
     async with aclosing(docker.logs(existing.id, follow=False)) as batches:
-        async for batch in batches:
-            lines.extend(batch)
+        lines = [line async for batch in batches for line in batch]
     try:
         kept = f"old log kept in {archive.save(existing.name, lines)}" if lines else "replaces an earlier one"
     except OSError as error:
@@ -147,7 +145,7 @@ class Collectors:
         self._ports = ports
         self._clock = clock = ports.clock
         self._memory_watch = memory_watch
-        self.on_gpu: Callable[[Reading[GpuReading]], None] | None = None
+        self.on_gpu: Callable[[Reading[GpuReading]], None] = lambda _: None
         self._gpu_asked: float | None = None
         self.daemon = Poller(
             "Docker",
@@ -236,8 +234,7 @@ class Collectors:
         self._store.update(gpu=reading)
         if first:
             self.sample_host()  # now it is known which engine holds how much
-        if self.on_gpu is not None:
-            self.on_gpu(reading)
+        self.on_gpu(reading)
 
     def _failed(self, slice_: str) -> Callable[[SparkError], object]:
         """What was read last stays, and is stale from now on."""

@@ -191,14 +191,13 @@ class RestartBreaker(Struct, eq=False):
     async def _look(self, view: EngineView) -> None:
         facts = view.container
         loop = self._loops.get(facts.id)
-        if loop is None:
+        if loop is None or facts.restart_count < loop.count:  # new, or started by a person: Docker counts from 0
             self._loops[facts.id] = Restarts(facts.restart_count, facts.started_at)
-            return
-        if facts.restart_count <= loop.count:
-            if facts.restart_count < loop.count:  # started by a person: Docker counts from 0
-                self._loops[facts.id] = Restarts(facts.restart_count, facts.started_at)
+            if loop is not None:
                 self._alarms.clear(AlarmId.CRASH_LOOP, view.name)
-            elif view.state is EngineState.SERVING:
+            return
+        if facts.restart_count == loop.count:
+            if view.state is EngineState.SERVING:
                 self._alarms.clear(AlarmId.CRASH_LOOP, view.name, over=f"{view.name} is serving.")
             return
         start = EndedStart(facts, loop.started_again(facts.restart_count, facts.started_at))
@@ -209,7 +208,7 @@ class RestartBreaker(Struct, eq=False):
         )
         verdict = loop.ended(now, cause.id, guess=cause.guess, by_guard=by_guard)
         if verdict.allowed:
-            self._supervisor.say(
+            self._store.say(
                 f"{view.name} ended; Docker restarted it ({verdict.reason}): {cause.summary}",
                 Severity.WARNING,
                 cause.remedy,

@@ -418,11 +418,12 @@ class EngineSupervisor:
         self._asked = asyncio.Event()
         self._known: dict[str, EngineState] = {}
         self._explained: dict[str, tuple[EngineView, Explanation]] = {}
-        self._error = ""
+        self.docker_problem = ""
+        """Why Docker does not answer now; empty when it does, or was not asked yet."""
         self._blind = ""  # why engines outside Docker are not known
-        self.on_views: Callable[[tuple[EngineView, ...]], None] | None = None
+        self.on_views: Callable[[tuple[EngineView, ...]], None] = lambda _: None
         """Called with every engine whenever something may have changed; must be quick."""
-        self.baseline: Callable[[ContainerFacts], Baseline | None] | None = None
+        self.baseline: Callable[[ContainerFacts], Baseline | None] = lambda _: None
         """How fast the same engine was before; must be quick."""
 
     # --- the loops ------------------------------------------------------------------------------------
@@ -436,8 +437,7 @@ class EngineSupervisor:
             await self.close()
 
     async def close(self) -> None:
-        if self.on_views is not None:
-            self.on_views(self.views())
+        self.on_views(self.views())
         watches, self._watches = list(self._watches.values()), {}
         for watch in watches:
             await watch.close()
@@ -480,11 +480,6 @@ class EngineSupervisor:
 
     # --- what runs ------------------------------------------------------------------------------------
 
-    @property
-    def docker_problem(self) -> str:
-        """Why Docker does not answer now; empty when it does, or was not asked yet."""
-        return self._error
-
     def wake(self) -> None:
         self._refresh_wanted.set()
 
@@ -501,7 +496,7 @@ class EngineSupervisor:
                 return
             finally:
                 self._asked.set()
-            self._error = ""
+            self.docker_problem = ""
             await self._adopt((*containers, *bare))
             self._found.set()
             self.publish()
@@ -632,8 +627,7 @@ class EngineSupervisor:
 
     def publish(self) -> None:
         views, now = self.views(), self._ports.clock.now()
-        if self.on_views is not None:
-            self.on_views(views)
+        self.on_views(views)
         if value_of(self._store.world[ENGINES]) is not None:
             for view in views:
                 before = self._known.get(view.container.id)
@@ -642,7 +636,7 @@ class EngineSupervisor:
                     self._store.add_event(event)
         self._known = {view.container.id: view.state for view in views}
         self._explain(views)
-        if not self._error:
+        if not self.docker_problem:
             self._store.put(ENGINES, aged(Ok(views, now), self._blind) if self._blind else Ok(views, now))
 
     def _is_told(self, event: Event, view: EngineView) -> bool:
@@ -674,7 +668,7 @@ class EngineSupervisor:
                     pool_gib=pool,
                     taken_ports=taken,
                     kernel_lines=watch.kernel_lines,
-                    baseline=self.baseline(view.container) if view.samples and self.baseline is not None else None,
+                    baseline=self.baseline(view.container) if view.samples else None,
                 )
                 before = (view, explanation if before is None or before[1] != explanation else before[1])
             found[view.name] = before
@@ -683,7 +677,7 @@ class EngineSupervisor:
 
     def _fail(self, error: SparkError) -> None:
         """Docker's engines stay as they were last seen; those beside it are shown as they are."""
-        self._error = str(error)
+        self.docker_problem = str(error)
         before, views = self._store.world[ENGINES], self.views()
         if any(view.container.bare for view in views) or any(each.container.bare for each in value_of(before) or ()):
             before = Ok(views, self._ports.clock.now())

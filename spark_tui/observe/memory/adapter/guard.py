@@ -96,7 +96,7 @@ class SystemGuardActuator:
         known = self._facts
         self._facts = {
             each: facts
-            if (facts := known.get(each)) is not None and facts.pid and self._alive(facts.pid, each)
+            if (facts := known.get(each)) is not None and facts.pid and self._cgroup(facts.pid, each)
             else self._docker.inspect(each)
             for each in self._docker.running()
         }
@@ -130,9 +130,6 @@ class SystemGuardActuator:
             return ""
         return text if container_id(text) == identity else ""
 
-    def _alive(self, pid: int, identity: str) -> bool:
-        return bool(self._cgroup(pid, identity))
-
     def _kill_file(self, engine: GuardedEngine) -> str:
         """The `cgroup.kill` of its container; empty where it is not ours to write."""
         text = self._cgroup(engine.pid, engine.id)
@@ -157,7 +154,7 @@ class SystemGuardActuator:
         return ", ".join(filter(None, ways)) or _UNREACHED
 
     def _signal(self, engine: GuardedEngine, number: signal.Signals) -> str:
-        if not engine.pid or not self._alive(engine.pid, engine.id):
+        if not engine.pid or not self._cgroup(engine.pid, engine.id):
             return ""
         try:
             os.kill(engine.pid, number)

@@ -8,6 +8,7 @@ what runs, dropping the cache, writing the journal) is done by a second thread.
 from __future__ import annotations
 
 import asyncio
+import math
 import queue
 import threading
 from collections.abc import AsyncIterator, Callable
@@ -303,10 +304,9 @@ class GuardLauncher(Struct, eq=False):
 
     starter: GuardStarter
     journal: GuardJournal
-    supervisor: EngineSupervisor
     store: Store
     clock: Clock
-    _asked_at: float | None = None
+    _asked_at: float = -math.inf
     _ran: bool = False
 
     async def run(self) -> None:
@@ -322,20 +322,19 @@ class GuardLauncher(Struct, eq=False):
             self._ran = True
             return
         if self._ran:  # it never ends by itself while an engine of ours runs
-            self._ran, self._asked_at = False, None
-            self.supervisor.say(
+            self._ran, self._asked_at = False, -math.inf
+            self.store.say(
                 "The memory guard was killed or has crashed. It is started again.",
                 Severity.WARNING,
                 "Check the kernel log for an out-of-memory kill: journalctl -k",
             )
-        recently = self._asked_at is not None and now - self._asked_at < AGAIN_SECONDS
-        if recently:
+        if now - self._asked_at < AGAIN_SECONDS:
             return
         self._asked_at = now
         try:
             await in_thread(self.starter.start)
         except SparkError as error:
-            self.supervisor.say(error.summary, Severity.WARNING, error.remedy)
+            self.store.say(error.summary, Severity.WARNING, error.remedy)
 
 
 def guard_launcher(context: Context) -> GuardLauncher | None:
@@ -344,4 +343,4 @@ def guard_launcher(context: Context) -> GuardLauncher | None:
     if not context.ports.has("guarding") or not settings.guard_auto or settings.read_only:
         return None
     starter, journal = context.guarding.starter, context.guarding.journal
-    return GuardLauncher(starter, journal, context[EngineSupervisor], context.store, context.clock) if starter else None
+    return GuardLauncher(starter, journal, context.store, context.clock) if starter else None

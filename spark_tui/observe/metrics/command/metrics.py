@@ -119,13 +119,10 @@ def metrics(session: Session, name: str, watch: bool, count: int | None, seconds
 
 async def _log_end(context: Context, view: EngineView) -> tuple[str, ...]:
     """The last lines of an engine's log."""
-    lines: list[str] = []
     if view.container.bare:  # its log is not with Docker
         return ()
     async with aclosing(context.docker.logs(view.container.id, tail=ACCESS_LINES, follow=False)) as batches:
-        async for batch in batches:
-            lines += [line.text for line in batch]
-    return tuple(lines)
+        return tuple([line.text async for batch in batches for line in batch])
 
 
 async def _launch_on_nodes(context: Context, name: str) -> ClusterRecord | None:

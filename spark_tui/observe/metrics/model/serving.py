@@ -233,7 +233,7 @@ def engine_values(metrics: EngineMetrics) -> Values:
     return _split(read)
 
 
-def _percent(share: Reading[float]) -> Reading[float]:
+def percent(share: Reading[float]) -> Reading[float]:
     return share if isinstance(share, Missing) else Ok(share.value * 100)
 
 
@@ -265,10 +265,10 @@ _ENGINE: Final[Mapping[MetricId, Callable[[EngineMetrics], Reading[float]]]] = {
     MetricId.WAITING_DEFERRED: lambda m: _by_reason(m, "deferred"),
     MetricId.FINISHED_RATE: lambda m: _per_minute(m.finished_count, m.seconds),
     MetricId.FAILED_RATE: lambda m: _per_minute(m.failed_count, m.seconds),
-    MetricId.KV_USAGE: lambda m: _percent(m.kv_usage),
-    MetricId.PREFIX_HITS: lambda m: _percent(m.prefix_hits),
+    MetricId.KV_USAGE: lambda m: percent(m.kv_usage),
+    MetricId.PREFIX_HITS: lambda m: percent(m.prefix_hits),
     MetricId.PREEMPTION_RATE: lambda m: _per_minute(m.preemptions, m.seconds),
-    MetricId.ACCEPTANCE: lambda m: _percent(_draft(m, lambda d: d.acceptance)),
+    MetricId.ACCEPTANCE: lambda m: percent(_draft(m, lambda d: d.acceptance)),
     MetricId.ACCEPTED_LENGTH: lambda m: _draft(m, lambda d: d.length),
 }
 

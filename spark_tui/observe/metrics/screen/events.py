@@ -44,8 +44,7 @@ class EventsScreen(ListScreen):
         events, words, now = self.world.events, self.filter_words, self.context.clock.now()
         chosen = [event for event in events if present.matches(event, words)]
         empty = Content.styled("No matching events. Esc clears the filter." if words else "No events yet.", "$dim")
-        table = present.events_table(chosen, now)
-        self.rows.show_table(table, empty)
+        self.rows.show_table(present.events_table(chosen, now), empty)
         self.show_count(len(chosen), len(events))
         self.show_selected()
 

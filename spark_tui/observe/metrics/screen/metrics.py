@@ -21,7 +21,7 @@ from spark_tui.base.engine.runtimes import runtime_named
 from spark_tui.base.engine.state import EngineState
 from spark_tui.base.finding import Reading, value_of
 from spark_tui.base.graph import WINDOWS, Curve, Panel, clock_text, window_text
-from spark_tui.base.host.series import MetricId, Sample, SeriesSlice
+from spark_tui.base.host.series import HOST, MetricId, Sample, SeriesSlice
 from spark_tui.base.page import TONES, Row, Section, Table
 from spark_tui.base.page import Page as Sections
 from spark_tui.base.quantities import GIB, human_duration
@@ -35,7 +35,7 @@ from spark_tui.observe.metrics.model.slow import limits
 from spark_tui.observe.metrics.show import metrics as present
 from spark_tui.observe.metrics.show.metrics import clients_at, clients_page, vitals_section
 from spark_tui.observe.metrics.use.history import History
-from spark_tui.observe.metrics.use.metrics import HOST, EngineMetricsCollector
+from spark_tui.observe.metrics.use.metrics import EngineMetricsCollector
 from spark_tui.tui import format as fmt
 from spark_tui.tui.format import ASCII, UNICODE
 from spark_tui.tui.frame import FrameScreen, bindings
@@ -334,7 +334,12 @@ class MetricsScreen(FrameScreen):
 
     def on_screen_suspend(self) -> None:
         """Hidden: engines are polled less often, and nothing is drawn."""
-        self._look_away()
+        if self._attention is not None and self._unsubscribe is not None:
+            self._attention.close()
+            self._unsubscribe()
+            self._attention = self._unsubscribe = None
+
+    on_unmount = on_screen_suspend
 
     def on_screen_resume(self) -> None:
         """Engines are asked once a second from now on, and each time the graphs follow."""
@@ -342,15 +347,6 @@ class MetricsScreen(FrameScreen):
             self._attention = self.context[EngineMetricsCollector].attend()
             self._unsubscribe = self.context[EngineMetricsCollector].subscribe(self._sampled)
         self._show()
-
-    def on_unmount(self) -> None:
-        self._look_away()
-
-    def _look_away(self) -> None:
-        if self._attention is not None and self._unsubscribe is not None:
-            self._attention.close()
-            self._unsubscribe()
-            self._attention = self._unsubscribe = None
 
     def _sampled(self, sample: Sample) -> None:
         """The machine is sampled once a second whatever the engines do: one drawing for all of them, when the picture's

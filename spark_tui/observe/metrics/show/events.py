@@ -22,14 +22,14 @@ def event_time(at: float, now: float) -> str:
     return then.strftime("%H:%M:%S" if then.date() == today.date() else "%d %b %H:%M")
 
 
-def events_table(events: Sequence[Event], now: float, empty: str = "") -> Table:
+def events_table(events: Sequence[Event], now: float) -> Table:
     """The newest first."""
     columns = (Column("TIME"), Column("KIND", keep=1), Column("EVENT", least=20))
     rows = tuple(
         cells(event_time(event.at, now), Cell(event.kind.value, Tone.QUIET), Cell(event.text, TONES[event.severity]))
         for event in reversed(events)
     )
-    return Table(columns, rows, tuple(event_id(event) for event in reversed(events)), empty)
+    return Table(columns, rows, tuple(event_id(event) for event in reversed(events)))
 
 
 def event_page(event: Event) -> Page:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import ChainMap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final, TypeAlias
 
@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from spark_tui.base.engine.metrics_page import Latency, Quantile
 from spark_tui.base.engine.state import EngineState
 from spark_tui.base.errors import SparkError
-from spark_tui.base.finding import Missing, Ok, Reading, Stale, reason_of, value_of
+from spark_tui.base.finding import Finding, Missing, Ok, Reading, Stale, reason_of, value_of
 from spark_tui.base.gateway import PEER_MARK, ClientCosts
 from spark_tui.base.graph import Curve, Panel, TimeAxis, seconds_text, totals, value_text
 from spark_tui.base.host.series import MetricId, Sample
@@ -43,7 +43,7 @@ from spark_tui.base.text import clean_line
 from spark_tui.observe.engines.show.engines import gpu_object
 from spark_tui.observe.explain.model.view import EngineView
 from spark_tui.observe.metrics.model.agents import agent_costs, clients_of, read_again, repeated_prompts
-from spark_tui.observe.metrics.model.serving import ONE_LOOK, Drafting, EngineMetrics
+from spark_tui.observe.metrics.model.serving import ONE_LOOK, Drafting, EngineMetrics, percent
 from spark_tui.observe.metrics.model.slow import limits, request_time
 
 Read = Callable[[MetricId], Curve]
@@ -315,13 +315,19 @@ def slow_page(
     metrics, ever = value_of(current), value_of(lifetime)
     if metrics is None:
         return ()
-    rows: list[Row] = []
     repeated = repeated_prompts(agent_costs(ever), (), ever, caching=None) if ever is not None else None
-    for finding in (*limits(metrics, gpu, ever), *((repeated,) if repeated else ())):
-        rows.append(Row(finding.summary, tone=TONES[finding.severity]))
-        rows += [Row(finding.remedy, tone=Tone.QUIET)] if finding.remedy else []
+    rows = _with_remedies((*limits(metrics, gpu, ever), *((repeated,) if repeated else ())))
     slow = Section("What is slow", tuple(rows))
     return (slow, *request_page(current, lifetime, bar), Section("Since start", _since_start(metrics, ever)))
+
+
+def _with_remedies(findings: Iterable[Finding]) -> list[Row]:
+    """A row for each, and below it one for its remedy, if it has one."""
+    rows = []
+    for each in findings:
+        rows.append(Row(each.summary, tone=TONES[each.severity]))
+        rows += [Row(each.remedy, tone=Tone.QUIET)] if each.remedy else []
+    return rows
 
 
 def _since_start(now: EngineMetrics, ever: EngineMetrics | None) -> tuple[Row, ...]:
@@ -349,10 +355,7 @@ def slow_rows(
     first, *more = limits(metrics, gpu, ever)
     if brief:
         return (Row(first.summary, "speed", TONES[first.severity]),)
-    rows = []
-    for finding in (first, *more):
-        rows.append(Row(finding.summary, tone=TONES[finding.severity]))
-        rows += [Row(finding.remedy, tone=Tone.QUIET)] if finding.remedy else []
+    rows = _with_remedies((first, *more))
     time = request_time(metrics) or (request_time(ever) if ever is not None else None)
     if time is not None and time.whole > 0:
         parts = (("queue", time.queue), ("prefill", time.prefill), ("decode", time.decode))
@@ -458,10 +461,6 @@ def look_object(look: MetricsSnapshot) -> Object:
 
 def metrics_object(metrics: EngineMetrics) -> Object:
     """Metrics over a window. A quantile has the bounds of its bucket: the true value is between them."""
-
-    def percent(share: Reading[float]) -> Reading[float]:
-        return share if isinstance(share, Missing) else Ok(share.value * 100)
-
     silent = "start time not reported by the server"
     return {
         **maybe("window_seconds", rounded(metrics.seconds, 4), silent),
@@ -658,9 +657,7 @@ def clients_page(clients: Sequence[ClientCosts], *, engines: bool = False, cachi
         )
         for each in clients
     )
-    notes: list[Row] = []
-    for found in filter(None, (read_again(each, caching=caching) for each in clients)):
-        notes += [Row(found.summary, tone=TONES[found.severity]), Row(found.remedy, tone=Tone.QUIET)]
+    notes = _with_remedies(filter(None, (read_again(each, caching=caching) for each in clients)))
     if any(each.hits is None for each in clients):
         notes.append(Row(_REPORT_IT, tone=Tone.QUIET))
     return (

@@ -21,7 +21,7 @@ from spark_tui.base.errors import EngineUnreachable, SparkError
 from spark_tui.base.executors import Poller, pause
 from spark_tui.base.finding import Missing, Ok, Reading, Stale, value_of
 from spark_tui.base.host.detectors import TokenSample
-from spark_tui.base.host.series import Gap, MetricId, Sample, SeriesView
+from spark_tui.base.host.series import HOST, Gap, MetricId, Sample, SeriesView
 from spark_tui.base.jobs import JobView, StepState
 from spark_tui.base.ports import Clock, MetricsSource
 from spark_tui.base.store import Store
@@ -240,8 +240,6 @@ SLOW_SECONDS: Final = 5.0
 TIMEOUT_SECONDS: Final = 6.0
 MAX_ENGINES: Final = 16
 """Engines that are remembered; of those that are gone the oldest is forgotten first."""
-HOST: Final = ""
-"""The name that the series of the host go by."""
 _UNKNOWN: Final = "not serving"
 
 Listener = Callable[[Sample], None]
