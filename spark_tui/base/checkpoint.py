@@ -95,8 +95,7 @@ def template_in(tokenizer: Mapping[str, Any]) -> str | None:
     if not isinstance(found, list):
         return None
     texts = [each.get("template") for each in found if isinstance(each, dict)]
-    named = [text for text in texts if isinstance(text, str)]
-    return "\n".join(named) or None
+    return "\n".join(text for text in texts if isinstance(text, str)) or None
 
 
 def licence_in(readme: str) -> str:
@@ -481,8 +480,7 @@ def _groups(
     page: int,
 ) -> tuple[tuple[KvGroup, ...], int]:
     """The groups, and how many layers each of them has (the last of a kind is padded)."""
-    same = len({layers.window for layers in attention}) == 1
-    if attention and same and not states:
+    if not states and len({layers.window for layers in attention}) == 1:
         first = attention[0]
         return (KvGroup(first.kind, 1, block, first.window),), sum(layers.layers for layers in attention)
     counts = [*(layers.layers for layers in attention), *(layers.layers for layers in states)]

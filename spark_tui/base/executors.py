@@ -104,8 +104,6 @@ class CallPool:
     def close(self) -> None:
         """Takes no more calls; threads end after what they do now and what waits."""
         with self._lock:
-            if self._closed:
-                return
             self._closed = True
             for _ in range(self._threads):
                 self._jobs.put(None)

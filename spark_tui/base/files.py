@@ -19,6 +19,7 @@ from spark_tui.base.executors import CallPool
 from spark_tui.base.ports import LogLine
 from spark_tui.base.quantities import MIB, human_bytes
 from spark_tui.base.secret import mask_secrets
+from spark_tui.base.settings import typed_path
 from spark_tui.base.text import clean_line, truncate
 
 FOLDER_MODE: Final = 0o700
@@ -360,7 +361,7 @@ class SystemUserFiles:
         self._pool.close()
 
     def _read(self, path: str, most: int) -> bytes:
-        place, shown = self._place(path), truncate(clean_line(path), 200)
+        place, shown = typed_path(path, self._home), truncate(clean_line(path), 200)
         try:
             return read_plain(place, most)
         except OSError as error:
@@ -369,7 +370,7 @@ class SystemUserFiles:
             raise UsageError(f"{shown} cannot be read: {error.strerror or error}.", "Check its name.") from error
 
     def _write(self, path: str, text: str, replace: bool) -> str:
-        place, shown = self._place(path), truncate(clean_line(path), 200)
+        place, shown = typed_path(path, self._home), truncate(clean_line(path), 200)
         if place.is_dir():
             raise UsageError(f"{shown} is a folder.", "Name a file in it.")
         try:
@@ -379,7 +380,3 @@ class SystemUserFiles:
         except OSError as error:
             raise SparkError(f"Cannot write {shown}: {error.strerror or error}.", "Choose another place.") from error
         return str(place)
-
-    def _place(self, text: str) -> Path:
-        path = Path(text)
-        return self._home.joinpath(*path.parts[1:]) if path.parts[:1] == ("~",) else Path.cwd() / path

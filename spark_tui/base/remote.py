@@ -295,8 +295,7 @@ def no_answer(host: RemoteHost, code: int, out: str, err: str) -> SparkError:
 
 
 def not_installed(host: RemoteHost, detail: str = "") -> SparkError:
-    usual = host.command == DEFAULT_COMMAND
-    where = "not on the PATH of ssh" if usual else f"no {host.command}"
+    where = "not on the PATH of ssh" if host.command == DEFAULT_COMMAND else f"no {host.command}"
     return HostNotReady(
         f"{host.name}: spark-tui is not installed ({where}).",
         "Install it on that machine, or set its path: "

@@ -95,10 +95,7 @@ def last_overwrite(line: str) -> str:
     """
     if "\r" not in line:
         return line
-    for part in reversed(line.split("\r")):
-        if part.strip():
-            return part
-    return ""
+    return next((part for part in reversed(line.split("\r")) if part.strip()), "")
 
 
 def cell_width(text: str) -> int:

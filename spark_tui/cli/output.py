@@ -100,11 +100,6 @@ class Output:
         self.terminal = Terminal(stream, environment)
         self.as_json = False
 
-    @property
-    def descriptor(self) -> int | None:
-        """Of the stream; None where it has none."""
-        return self.terminal.descriptor
-
     def write(self, text: str) -> None:
         """Text as it is, at once. Raises ReaderGone or OutputFailed."""
         if not self.as_json:
@@ -329,18 +324,13 @@ def write_new(path: str, text: str, option: str, *, mode: int = ORDINARY) -> Pat
 # --- tables and pages -------------------------------------------------------------------------------------
 
 
-def _cleaned(cell: Cell) -> Cell:
-    text = clean_line(cell.text)
-    return cell if text == cell.text else replace(cell, text=text)
-
-
 def table_lines(table: Table, width: int | None, paint: Paint) -> list[str]:
     """The lines of a table, heading first; within `width` cells where that can be, whole where it is None. Without
     rows: what the table says then, if anything."""
     if not table.rows and table.empty:
         return wrapped(table.empty, width)
     heading = tuple(Cell(column.title, Tone.STRONG) for column in table.columns)
-    rows = [heading, *(tuple(map(_cleaned, row)) for row in table.rows)]
+    rows = [heading, *(tuple(replace(cell, text=clean_line(cell.text)) for cell in row) for row in table.rows)]
     sizes = column_widths(Table(table.columns, tuple(rows[1:])), width, len(GAP))
     lines = []
     for row in rows:

@@ -263,22 +263,18 @@ class VllmApi:
         except (httpx2.HTTPError, httpx2.InvalidURL) as error:
             if not begun:
                 raise unreachable(endpoint.base_url, error, self._read_seconds) from None
-            raise self._broke_off(error, silent=isinstance(error, httpx2.TimeoutException)) from None
+            if isinstance(error, httpx2.TimeoutException):
+                raise EngineUnreachable(
+                    f"The engine stopped mid-answer: no data for {human_duration(self._read_seconds)}.",
+                    "The partial answer is kept. The engine may hang: check its log, then restart it.",
+                ) from None
+            raise ReplyCutOff(
+                "The connection to the engine broke mid-answer.",
+                "The partial answer is kept. Check the engine's log, then ask again.",
+                detail=type(error).__name__,
+            ) from None
         except EventTooLong as error:
             raise EngineFailed(f"The engine sent {error}.", "Ask again, or check the engine's log.") from None
-
-    def _broke_off(self, error: Exception, *, silent: bool) -> SparkError:
-        """In the middle of an answer."""
-        if silent:
-            return EngineUnreachable(
-                f"The engine stopped mid-answer: no data for {human_duration(self._read_seconds)}.",
-                "The partial answer is kept. The engine may hang: check its log, then restart it.",
-            )
-        return ReplyCutOff(
-            "The connection to the engine broke mid-answer.",
-            "The partial answer is kept. Check the engine's log, then ask again.",
-            detail=type(error).__name__,
-        )
 
 
 async def _get(

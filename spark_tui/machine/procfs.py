@@ -157,7 +157,9 @@ class ProcfsHost:
             for device in self._root.glob("sys/bus/pci/devices/*")
         ]
         is_spark = named_spark or GB10_PCI_ID in devices
-        seen = is_spark or any(vendor == GB10_PCI_ID[0] for vendor, _ in devices) or self._has_driver()
+        # NVIDIA's driver also has GPUs that are no PCI device of this system: Jetson, WSL.
+        driver = any((self._root / path).exists() for path in ("proc/driver/nvidia", "dev/nvidiactl", "dev/dxg"))
+        seen = is_spark or driver or any(vendor == GB10_PCI_ID[0] for vendor, _ in devices)
         cpuinfo, memory = self._text("proc/cpuinfo"), value_of(self.memory())
         architecture = clean_line(self._text("proc/sys/kernel/arch"))  # since Linux 6.1
         if not architecture and self._root == Path("/"):
@@ -177,10 +179,6 @@ class ProcfsHost:
             memory=0 if memory is None else memory.total,
             lan_address=_lan_address() if self._root == Path("/") else "",
         )
-
-    def _has_driver(self) -> bool:
-        """NVIDIA's, also for GPUs that are no PCI device of this system: Jetson, WSL."""
-        return any((self._root / path).exists() for path in ("proc/driver/nvidia", "dev/nvidiactl", "dev/dxg"))
 
     # --- ports ----------------------------------------------------------------------------------------
 

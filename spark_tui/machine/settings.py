@@ -156,8 +156,7 @@ def _text(path: Path) -> str | None:
 
 def _from_text(settings: Settings, text: str, folders: Folders) -> Settings:
     path = folders.settings_file
-    values = _values(text, path)
-    for key, value in values.items():
+    for key, value in _values(text, path).items():
         place = f"{path}:{_line_of(key, text)}".removesuffix(":0")
         if key not in KEYS:
             near = suggestion(key)
@@ -183,8 +182,7 @@ def _values(text: str, path: Path) -> dict[str, Any]:
 
 def _line_of(key: str, text: str) -> int:
     """The line of `key` at the top level; 0 when unknown."""
-    name = re.escape(key)
-    wanted = re.compile(rf"\s*(?:\[+\s*)?[\"']?{name}[\"']?\s*(?:[=.\]])")
+    wanted = re.compile(rf"\s*(?:\[+\s*)?[\"']?{re.escape(key)}[\"']?\s*(?:[=.\]])")
     return next((number for number, line in enumerate(text.splitlines(), 1) if wanted.match(line)), 0)
 
 

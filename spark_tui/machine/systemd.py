@@ -98,10 +98,25 @@ class SystemdUnits:
             if unit.lingers:
                 self._linger()
         if unit.calendar:  # of the person, or of the machine: not both
-            self._remove(unit.name, own=system, machine=not system)
+            self.remove(unit.name, own=system, machine=not system)
 
-    def remove(self, name: str, *, machine: bool = True) -> bool:
-        return self._remove(name, machine=machine)
+    def remove(self, name: str, *, own: bool = True, machine: bool = True) -> bool:
+        """Ends and removes a unit with the files beside it, of the person and of the machine."""
+        if had := own and self.path(name).exists():
+            self._systemctl("disable", "--now", name)
+        for path in map(self.path, beside(name)) if own else ():
+            try:
+                path.unlink(missing_ok=True)
+            except OSError as error:
+                raise UnitFailed(
+                    f"Cannot remove {path}: {error.strerror or error}.", f"Remove it: rm {quoted(path)}"
+                ) from error
+        if had:
+            self._systemctl("daemon-reload")
+        if machine and (self._system / name).exists():
+            self._as_root("disable", "--now", name)
+            had = not self._root_hand.remove_files([str(self._system / each) for each in beside(name)]) or had
+        return had
 
     # --- systemd ----------------------------------------------------------------------------------------
 
@@ -165,24 +180,6 @@ class SystemdUnits:
                 self._root_hand.remove_files(paths)
             raise
 
-    def _remove(self, unit: str, *, own: bool = True, machine: bool = True) -> bool:
-        """Ends and removes a unit with the files beside it, of the person and of the machine."""
-        if had := own and self.path(unit).exists():
-            self._systemctl("disable", "--now", unit)
-        for path in map(self.path, beside(unit)) if own else ():
-            try:
-                path.unlink(missing_ok=True)
-            except OSError as error:
-                raise UnitFailed(
-                    f"Cannot remove {path}: {error.strerror or error}.", f"Remove it: rm {quoted(path)}"
-                ) from error
-        if had:
-            self._systemctl("daemon-reload")
-        if machine and (self._system / unit).exists():
-            self._as_root("disable", "--now", unit)
-            had = not self._root_hand.remove_files([str(self._system / name) for name in beside(unit)]) or had
-        return had
-
     @property
     def _lingers(self) -> bool:
         return (self._lingering / _user()).exists()
@@ -190,10 +187,8 @@ class SystemdUnits:
     def _linger(self) -> None:
         """Asks for it; where it is refused, the status says that the unit waits for a login."""
         if not self._lingers:
-            try:
+            with suppress(SparkError):
                 self._run(("loginctl", "--no-ask-password", "enable-linger"))
-            except SparkError:
-                return
 
     def _systemctl(self, *words: str, otherwise: str = "") -> None:
         """Of the person. `otherwise` is what a person does where there is no user manager."""

@@ -152,8 +152,7 @@ def parse_meminfo(text: str) -> MemInfo:
     for needed, name in _NEEDED:
         if not found.get(needed) and (needed == "total" or needed not in found):
             raise ValueError(f"/proc/meminfo has no {name}")
-    slab = found.pop("SReclaimable", 0)
-    found["reclaimable"] = found.pop("KReclaimable", slab)
+    found["reclaimable"] = found.pop("KReclaimable", found.pop("SReclaimable", 0))
     for part in ("free", "available"):  # a container's own meminfo (lxcfs) can say more than there is
         found[part] = min(found[part], found["total"])
     return MemInfo(**found)

@@ -271,9 +271,8 @@ class LogReader:
     def cancel(self) -> None:
         """Ends `run` at once."""
         self._cancelled.set()
-        stream = self._stream
-        if stream is not None:
-            stream.abort()
+        if self._stream is not None:
+            self._stream.abort()
 
     def run(self, handover: ThreadQueue[LogLine]) -> None:
         """Reads until the container has ended, or without `follow` to the end of what is there now.

@@ -56,7 +56,7 @@ def node(session: Session, verb: str) -> None:
             request = decode(session.stdin.read(_MOST_CHARS) if session.stdin is not None else "", kind)
         except ValueError as error:
             raise UsageError(f"The request is not understood: {error}.", "Use the same version on both.") from None
-        return await (_while_read(session.out.descriptor, do, request) if verb not in quick else do(request))
+        return await (_while_read(session.out.terminal.descriptor, do, request) if verb not in quick else do(request))
 
     session.out.line(encode(Hello(version=__version__)))
     try:
