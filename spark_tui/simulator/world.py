@@ -12,7 +12,7 @@ import zlib
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping
 from math import inf
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
 from msgspec import Struct, field
@@ -33,6 +33,7 @@ from spark_tui.base.engine.container import (
 from spark_tui.base.engine.metrics_page import Family, SeriesPart, Slot
 from spark_tui.base.engine.runtimes import KEY_VARIABLES
 from spark_tui.base.errors import EngineUnreachable
+from spark_tui.base.executors import pause
 from spark_tui.base.ports import Clock, LogLine
 from spark_tui.base.quantities import GIB
 from spark_tui.base.settings import DEMO_HOME
@@ -551,15 +552,13 @@ class DemoWorld:
         """Returns at that time, or at the next change; None waits for a change."""
         woken = asyncio.Event()
         self.waiters.add(woken)
-        tasks: list[asyncio.Future[Any]] = [asyncio.ensure_future(woken.wait())]
-        if at is not None:
-            tasks.append(asyncio.ensure_future(self.clock.sleep(max(0.01, at - self.clock.now()))))
         try:
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            if at is None:
+                await woken.wait()
+            else:
+                await pause(self.clock, max(0.01, at - self.clock.now()), woken)
         finally:
             self.waiters.discard(woken)
-            for task in tasks:
-                task.cancel()
 
     def note(self, container: DemoContainer, action: str, at: float, exit_code: int | None = None) -> None:
         """A line of the event stream; wakes those who wait."""
@@ -579,10 +578,8 @@ class DemoWorld:
 
     def on_port(self, port: int) -> DemoContainer | None:
         """The container that lives and has published that host port."""
-        for each in self.containers.values():
-            if each.run is not None and any(published.host_port == port for published in each.ports):
-                return each
-        return None
+        alive = (each for each in self.containers.values() if each.run is not None)
+        return next((each for each in alive if any(bound.host_port == port for bound in each.ports)), None)
 
     def serving(self, base_url: str) -> tuple[DemoContainer, Run]:
         """What answers at an address now. Raises EngineUnreachable."""

@@ -117,13 +117,13 @@ class NodeCopier(Struct, eq=False):
             place = (await self._docker.daemon()).root
             have = replace(have, place=place, image=await self._docker.image(request.image))
         elif request.model:
-            contents = await self._models.scan(others=False)
-            model = contents.find(request.model)
+            model = (await self._models.scan(others=False)).find(request.model)
             if model is None:
                 return have
             whole = model.completeness in (Completeness.COMPLETE, Completeness.UNREFERENCED)
             why = "" if whole else "; ".join(model.reasons) or model.completeness.value
-            have = replace(await self._below(have, str(Path(model.path).relative_to(self._root))), problem=why)
+            folder = str(Path(model.path).relative_to(self._store.resolve()))  # models are named by the store resolved
+            have = replace(await self._below(have, folder), problem=why)
         else:
             have = await self._below(have, request.folder)
         return replace(have, free=value_of(await in_thread(self._host.free_disk, Path(have.place))))
@@ -159,11 +159,6 @@ class NodeCopier(Struct, eq=False):
             if files:
                 part = TransferCount() if last else count
                 await self._transfers.send_files(base, files, request.to, request.port, request.place, part)
-
-    @property
-    def _root(self) -> Path:
-        """The store as its models name it."""
-        return self._store.resolve()
 
     async def _below(self, have: Inventory, folder: str) -> Inventory:
         base, only = self._base(folder)

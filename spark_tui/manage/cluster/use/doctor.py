@@ -348,8 +348,7 @@ async def _counted(steps: StepReporter, step: str, works: Sequence[Awaitable[T]]
 def _first(texts: Iterable[str]) -> str:
     """The first that is not empty: a program that is absent explains what the other end reports, and an end that only
     waited explains nothing."""
-    found = sorted((each for each in texts if each), key=lambda each: (each != NOT_INSTALLED, each.startswith(NO_END)))
-    return next(iter(found), "")
+    return min(filter(None, texts), key=lambda each: (each != NOT_INSTALLED, each.startswith(NO_END)), default="")
 
 
 def _probe_request(seen: ClusterReadings, at: int) -> ProbeRequest:

@@ -238,8 +238,7 @@ class ClusterLauncher:
 
     async def _give_back(self, record: ClusterRecord) -> None:
         """Gives the nodes back that are kept for this launch; one that cannot be asked is kept until the lease ends."""
-        lease = Lease(record.launch)
-        asked = (self._nodes.ask(rank.node, "lease", lease, Lease) for rank in record.ranks)
+        asked = (self._nodes.ask(rank.node, "lease", Lease(record.launch), Lease) for rank in record.ranks)
         await asyncio.gather(*asked, return_exceptions=True)
 
     async def _check(self, record: ClusterRecord, *, replace_running: bool) -> tuple[list[NodeLook], str]:
@@ -472,9 +471,11 @@ class ClusterLauncher:
                 raise RefusedError(f"{name} is being stopped by another spark-tui.", "Wait for it, or cancel it there.")
             await self._clock.sleep(_WISH_SECONDS)
         try:
-            while self._journal.is_claimed(name) and is_claimed(self._state, _WATCH + name):
-                if self._clock.monotonic() >= deadline:
-                    break
+            while (
+                self._journal.is_claimed(name)
+                and is_claimed(self._state, _WATCH + name)
+                and self._clock.monotonic() < deadline
+            ):
                 await self._clock.sleep(_WISH_SECONDS)
             yield
         finally:
@@ -680,8 +681,7 @@ class ClusterLauncher:
 
     def records(self) -> tuple[ClusterRecord, ...]:
         """Every launch that is known, in the order of their names. Raises SparkError where they cannot be read."""
-        found = map(self.read, self._journal.names())
-        return tuple(each for each in found if each is not None)
+        return tuple(filter(None, map(self.read, self._journal.names())))
 
     def read(self, name: str) -> ClusterRecord | None:
         """Raises RefusedError for a damaged file."""
@@ -704,8 +704,7 @@ class ClusterLauncher:
     async def _comes_up(self, record: ClusterRecord) -> bool:
         """Whether all ranks run, and the server answers in time."""
         with suppress(SparkError):
-            states = await self.states(record)
-            if all(each is not None and each.running for each in states):
+            if all(each is not None and each.running for each in await self.states(record)):
                 return (await self._first_answer(record)).answered == record.answers
         return False
 

@@ -208,11 +208,11 @@ class Node(Struct, eq=False):
             found.total if found else None,
             "" if found else reason_of(memory),
             taken=await self._taken(request.ports),
+            files=await self._files(request),
             links=value_of(await in_thread(self._fabric.links)) or () if self._fabric else (),
             vitals=await self._vital_signs(request.interfaces) if request.vitals else None,
             router=self._routers is not None and self._routers.available(),
         )
-        look = replace(look, files=await self._files(request))
         if inside := request.model and local_model_path(request.model):
             path = Path(self._paths.store) / inside
             look = replace(look, model=self._host.has_folder(path) or self._host.has_file(path))
@@ -474,10 +474,7 @@ class Node(Struct, eq=False):
 
     async def _until_free(self, ports: Sequence[int]) -> tuple[tuple[int, str], ...]:
         deadline = self._clock.monotonic() + FREE_SECONDS
-        while True:
-            taken = await self._taken(ports)
-            if not taken or self._clock.monotonic() >= deadline:
-                break
+        while (taken := await self._taken(ports)) and self._clock.monotonic() < deadline:
             await self._clock.sleep(_LOOK_SECONDS)
         return taken
 
