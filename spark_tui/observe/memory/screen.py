@@ -21,7 +21,7 @@ from spark_tui.base.quantities import GIB, human_bytes
 from spark_tui.observe.explain.feature import ENGINES
 from spark_tui.observe.memory import show as present
 from spark_tui.observe.memory.use.memory import DropPlan, MemoryDetail, MemoryInspector
-from spark_tui.observe.metrics.use.history import History
+from spark_tui.observe.metrics.use.history import PAST_BUCKETS, History
 from spark_tui.observe.metrics.use.metrics import EngineMetricsCollector
 from spark_tui.tui import format as fmt
 from spark_tui.tui.format import Glyphs
@@ -42,8 +42,6 @@ DRAW_SECONDS: Final = 15.0
 """About one column of the shortest window: sooner there is nothing new to see."""
 WINDOWS: Final = ((900.0, "15 min"), (3600.0, "1 h"), (21_600.0, "6 h"))
 LINES: Final = (("available", MetricId.MEMORY_AVAILABLE), ("engines", MetricId.MEMORY_ENGINES))
-PAST_BUCKETS: Final = 2160
-"""Of ten seconds each: so the history keeps what is older than an hour."""
 SUBJECT: Final = Subject("memory", "GiB", domain=(0.0, None), alarm=SERVING_FLOOR / GIB, alarm_below=True)
 PART_STYLES: Final = ("$mem-engine", "$mem-apps", "$accent", "$mem-cache", "$mem-cache", "$mem-free")
 DRIVER_GLYPH: Final = "+"

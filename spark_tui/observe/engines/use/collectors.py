@@ -39,7 +39,6 @@ async def clear_container(docker: ContainerEngine, archive: LogArchive, existing
 # --- collectors ------------------------------------------------------------------------------------------
 
 
-HOST_SECONDS = 1.0
 GPU_SECONDS = 2.0
 VITALS_SECONDS = 2.0
 VITALS_DELAY_SECONDS = 1.0
@@ -134,13 +133,7 @@ class Collectors:
     def from_context(cls, context: Context) -> Collectors:
         return cls(context.store, context.ports, context.settings.refresh_seconds, context[MemoryWatch])
 
-    def __init__(
-        self,
-        store: Store,
-        ports: Ports,
-        refresh_seconds: float = HOST_SECONDS,
-        memory_watch: MemoryWatch | None = None,
-    ) -> None:
+    def __init__(self, store: Store, ports: Ports, refresh_seconds: float, memory_watch: MemoryWatch) -> None:
         self._store = store
         self._ports = ports
         self._clock = clock = ports.clock
@@ -207,8 +200,7 @@ class Collectors:
             pressure=pressure,
             uptime_minutes=Ok(int(uptime.value // 60), uptime.at) if isinstance(uptime, Ok) else uptime,
         )
-        if self._memory_watch is not None:
-            self._memory_watch.sampled(memory, pressure)
+        self._memory_watch.sampled(memory, pressure)
 
     async def sample_gpu(self, seconds: float) -> None:
         """The GPU, if it answers within that time; a later answer is for the next reading."""

@@ -34,7 +34,7 @@ from spark_tui.observe.metrics.model.serving import EngineMetrics
 from spark_tui.observe.metrics.model.slow import limits
 from spark_tui.observe.metrics.show import metrics as present
 from spark_tui.observe.metrics.show.metrics import clients_at, clients_page, vitals_section
-from spark_tui.observe.metrics.use.history import History
+from spark_tui.observe.metrics.use.history import PAST_BUCKETS, History
 from spark_tui.observe.metrics.use.metrics import EngineMetricsCollector
 from spark_tui.tui import format as fmt
 from spark_tui.tui.format import ASCII, UNICODE
@@ -282,8 +282,6 @@ TALL_ENOUGH: Final = 34
 """Rows of a terminal on which the table stands below the graphs from the start."""
 WIDE_ENOUGH: Final = 140
 """Columns of a terminal on which what is slow stands beside the graphs."""
-PAST_BUCKETS: Final = 2160
-"""Of ten seconds each: so the history keeps what is older than an hour."""
 OTHER_CELLS: Final = 24
 """Cells of the name and the value of a graph that is on another page."""
 FAR: Final = 10

@@ -29,6 +29,8 @@ from spark_tui.observe.results.model.plan import flags_of
 KNOWN_STARTS: Final = 500
 """The latest starts are held in memory: estimates are asked for many times a second."""
 LOOK_SECONDS: Final = 5.0
+PAST_BUCKETS: Final = 2160
+"""Of six hours, ten seconds each: so the history keeps what is older than an hour."""
 EVENT: Final = "event"
 """The kind of the records that the event feed leaves: `key` is its text, `body` has severity and remedy."""
 
