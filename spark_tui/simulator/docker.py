@@ -12,6 +12,7 @@ from typing import Any, Final
 from spark_tui.base.engine.container import ContainerSpec, EnvVar, PublishedPort
 from spark_tui.base.engine.image import repository
 from spark_tui.base.quantities import MIB
+from spark_tui.machine.docker.wire import NEVER
 from spark_tui.simulator.server import Answer, Request, as_json
 from spark_tui.simulator.world import (
     GEMMA_IMAGE,
@@ -29,7 +30,6 @@ STOP_SECONDS: Final = 1.5
 _FRAME_SECONDS: Final = 0.1
 _BATCH_LINES: Final = 200
 _TRUE: Final = ("1", "True")
-_NEVER: Final = "0001-01-01T00:00:00Z"
 _LAYERS_MIB: Final = (29, 4, 1, 412, 2210, 98, 1630, 3870, 640, 7, 212, 33)
 """A vLLM image for arm64: some 9 GB in a few large layers."""
 _AT_ONCE: Final = 3
@@ -57,13 +57,13 @@ class Refused(Exception):
 
 
 class SimulatedDaemon:
-    """Containers and images of the simulated Spark. `images` are downloaded from the start; any other has to be pulled
+    """Containers and images of the simulated Spark. Some images are here from the start; any other has to be pulled
     first."""
 
-    def __init__(self, world: DemoWorld, images: Iterable[str] = ()) -> None:
+    def __init__(self, world: DemoWorld) -> None:
         self._world = world
         self._clock = world.clock
-        self._downloaded = {_tagged(reference) for reference in (VLLM_IMAGE, NIGHTLY_IMAGE, GEMMA_IMAGE, *images)}
+        self._downloaded = {_tagged(reference) for reference in (VLLM_IMAGE, NIGHTLY_IMAGE, GEMMA_IMAGE)}
         # The nightly of last week lost its tag to the one that is running.
         self._downloaded.add(f"{repository(NIGHTLY_IMAGE)}@sha256:{world.fingerprint('digest', 'last week')}")
         self._names: dict[str, str] = {}
@@ -428,7 +428,7 @@ def _inspected(one: DemoContainer) -> dict[str, Any]:
 
 def _stamp(at: float | None) -> str:
     if at is None:
-        return _NEVER
+        return NEVER
     seconds, micros = divmod(int(at * 1e6), 1_000_000)  # never later than it was
     return f"{_second(seconds)}.{micros:06d}Z"
 

@@ -9,12 +9,10 @@ from typing import Final
 from spark_tui.base.engine.state import Endpoint
 from spark_tui.observe.results.model.record import RequestRecord
 from spark_tui.simulator.engines import EngineProfile
-from spark_tui.simulator.world import REPLAY_SPEED, DemoWorld, noise
+from spark_tui.simulator.world import REPLAY_SPEED, SLOWDOWN, DemoWorld, noise
 from spark_tui.use.bench.model.load import Load, LoadEvent, LoadResult, Tick
 
 _FIRST_SECONDS: Final = 0.12
-_SLOWDOWN: Final = 0.11
-"""How much longer a step takes with each further stream: the weights are read once for all, the KV cache for each."""
 _TICK_SECONDS: Final = 0.25
 _TOKENS: Final = 4096
 
@@ -75,7 +73,7 @@ def _records(load: Load, begun: float, seed: tuple[int, int], profile: EnginePro
         prefill = (1 + 0.6 * waits) * read * (0.97 + 0.06 * noise("first", *unique))
         cheap = 2 if profile.kv_dtype.startswith("fp8") else 1
         depth = 1 + request.input_tokens / (200_000 * cheap)  # a longer context is read with each token
-        step = (1 + _SLOWDOWN * (together - 1)) * depth / profile.rate * (0.985 + 0.03 * noise("step", *unique))
+        step = (1 + SLOWDOWN * (together - 1)) * depth / profile.rate * (0.985 + 0.03 * noise("step", *unique))
         chunks = [max(free[stream], slots[slot]) + _FIRST_SECONDS + prefill]
         for number in range(1, request.output_tokens):
             chunks.append(chunks[-1] + step * (0.94 + 0.12 * noise("token", number, *unique)))

@@ -36,10 +36,9 @@ from spark_tui.base.quantities import GIB, KIB, MIB
 from spark_tui.machine.procfs import ProcfsHost
 from spark_tui.manage.doctor.adapter import FileDoctorProbe
 from spark_tui.simulator.folder import DemoFolder
-from spark_tui.simulator.recording import Telemetry, telemetry
+from spark_tui.simulator.recording import DATA, Telemetry, telemetry
 from spark_tui.simulator.world import BASE_BYTES, DISK_FREE, DISK_TOTAL, SERVING_NAME, TOTAL_BYTES, DemoWorld, Run
 
-_DATA: Final = Path(__file__).parent / "data"
 _STEP_SECONDS: Final = 0.5
 _FLOOR_BYTES: Final = int(1.2 * GIB)
 """What the kernel keeps free: below it, page cache is given up."""
@@ -196,7 +195,7 @@ class Machine:
 
 def _rows(name: str) -> Iterator[list[str]]:
     """The lines of a file of data, in columns."""
-    return (line.split("\t") for line in (_DATA / name).read_text(encoding="utf-8").splitlines())
+    return (line.split("\t") for line in (DATA / name).read_text(encoding="utf-8").splitlines())
 
 
 def _process(pid: int, name: str, line: str, rss: int, pss: int, group: str) -> dict[str, str]:

@@ -11,7 +11,7 @@ from typing import Final
 
 from msgspec import Struct
 
-_DATA: Final = Path(__file__).parent / "data"
+DATA: Final = Path(__file__).parent / "data"
 _MARK: Final = re.compile(r"<<([a-z_]+,?)(?::(\d+(?:\.(\d+))?))?>>")
 _ESCAPES: Final = {"\\r": "\r", "\\t": "\t", "\\\\": "\\"}
 _PLACE: Final = re.compile(r"([a-z]+)([+-][\d.]+)")
@@ -50,21 +50,17 @@ class CannedAnswer(Struct, frozen=True):
     content: str
 
 
-def _script(name: str) -> RecordedLog:
-    rows = (row.partition("\t") for row in (_DATA / name).read_text(encoding="utf-8").splitlines())
-    return RecordedLog(tuple((float(at), _ESCAPE.sub(lambda found: _ESCAPES[found[0]], text)) for at, _, text in rows))
-
-
 @cache
 def boot_script() -> RecordedLog:
     """The recorded start."""
-    return _script("boot.tsv")
+    rows = (row.partition("\t") for row in (DATA / "boot.tsv").read_text(encoding="utf-8").splitlines())
+    return RecordedLog(tuple((float(at), _ESCAPE.sub(lambda found: _ESCAPES[found[0]], text)) for at, _, text in rows))
 
 
 @cache
 def other_script(runtime: str) -> tuple[tuple[str, float, str], ...]:
     """The lines of a start of another server than vLLM: the mark, the seconds from it, the text with marks."""
-    rows = (row.split("\t", 2) for row in (_DATA / "others.tsv").read_text(encoding="utf-8").splitlines())
+    rows = (row.split("\t", 2) for row in (DATA / "others.tsv").read_text(encoding="utf-8").splitlines())
     return tuple(
         (place[1], float(place[2]), text)
         for name, at, text in rows
@@ -75,7 +71,7 @@ def other_script(runtime: str) -> tuple[tuple[str, float, str], ...]:
 @cache
 def telemetry() -> tuple[tuple[float, Telemetry], ...]:
     """Samples with their seconds, about ten seconds apart."""
-    text = (_DATA / "telemetry.csv").read_text(encoding="utf-8")
+    text = (DATA / "telemetry.csv").read_text(encoding="utf-8")
     rows = [line.split(",") for line in text.splitlines() if line[:1].isdigit()]
     used = sorted(float(row[5]) for row in rows)
     middle = used[len(used) // 2]
@@ -88,7 +84,7 @@ def telemetry() -> tuple[tuple[float, Telemetry], ...]:
 @cache
 def answers() -> tuple[CannedAnswer, ...]:
     """The answers of the simulated chat."""
-    tables = tomllib.loads((_DATA / "answers.toml").read_text(encoding="utf-8"))["answer"]
+    tables = tomllib.loads((DATA / "answers.toml").read_text(encoding="utf-8"))["answer"]
     return tuple(CannedAnswer(frozenset(each["about"].split()), each["reasoning"], each["content"]) for each in tables)
 
 

@@ -31,7 +31,7 @@ from spark_tui.base.text import clean_line
 
 # --- JSON -------------------------------------------------------------------------------------------------
 
-_NEVER: Final = "0001-01-01T00:00:00Z"
+NEVER: Final = "0001-01-01T00:00:00Z"
 """Go's zero time."""
 
 _ENDED: Final = (ContainerStatus.EXITED, ContainerStatus.DEAD, ContainerStatus.RESTARTING)
@@ -170,7 +170,7 @@ def container_event(found: Mapping[str, Any]) -> ContainerEvent | None:
 
 def seconds_of(stamp: str | None) -> float | None:
     """RFC 3339 as seconds since the epoch; None where Docker has no time."""
-    if not stamp or stamp == _NEVER:
+    if not stamp or stamp == NEVER:
         return None
     return datetime.fromisoformat(stamp).astimezone(UTC).timestamp()
 
