@@ -50,11 +50,11 @@ SIMULATION: Final = (
 """With the adapters of a real machine that it runs where it had its own, which were left out."""
 
 SOURCE: Final = {
-    "statements": 69_604,
+    "statements": 70_000,
     "imports in functions": 87,
     "import_module": 2,  # the same by another name
     "if TYPE_CHECKING": 36,
-    "left unformatted": 87,  # tables alone
+    "left unformatted": 90,  # tables alone
 }
 """Of all files of spark_tui."""
 
