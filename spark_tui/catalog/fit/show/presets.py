@@ -389,6 +389,7 @@ def overview(
         *((finding_section(drift),) if drift is not None else ()),
         *_listed("Cautions", facts.cautions, Tone.WARNING),
         *_listed("Notes", facts.notes),
+        *titled("Published of this model", published_words(preset.model)),
         *_listed("Hooks, never run by spark-tui", preset.hooks),
         *_listed("Mods, not applied by spark-tui", [mod_words(each, preset.reference) for each in preset.mods]),
         *_listed("Kept, not used", [mask_secrets(f"{key}: {value}") for key, value in preset.unknown]),
@@ -396,12 +397,8 @@ def overview(
 
 
 def speeds(preset: Preset) -> Page:
-    """Those that its recipe is written for, then what is published of its model in any format."""
     each = preset.facts.published
-    return (
-        *_listed("Published speeds", [f"{s.tokens_per_second:g} tok/s: {s.conditions} [{s.source}]" for s in each]),
-        *titled("Published of this model", published_words(preset.model)),
-    )
+    return _listed("Published speeds", [f"{s.tokens_per_second:g} tok/s: {s.conditions} [{s.source}]" for s in each])
 
 
 def recipe(preset: Preset) -> Page:
