@@ -49,6 +49,14 @@ def outcomes(report: object) -> dict[str, str]:
     return {each.recipe.path: each.outcome.value for each in report.recipes}  # type: ignore[attr-defined]
 
 
+@pytest.mark.parametrize(("name", "said"), [("post.md", "holds no recipe"), ("own.yaml", "not valid YAML")])
+def test_a_page_without_a_recipe_is_no_broken_recipe(name: str, said: str, store: RecipeStore, tmp_path: Path) -> None:
+    (tmp_path / name).write_text("Speeds: 75 tok/s\n  as measured: by me\n")
+    [page] = import_recipes(store, tmp_path / name).recipes
+    assert page.problem is not None
+    assert said in page.problem.summary
+
+
 # --- real recipes -------------------------------------------------------------------------------------
 
 

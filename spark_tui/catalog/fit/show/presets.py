@@ -397,8 +397,8 @@ def overview(
 
 
 def speeds(preset: Preset) -> Page:
-    each = preset.facts.published
-    return _listed("Published speeds", [f"{s.tokens_per_second:g} tok/s: {s.conditions} [{s.source}]" for s in each])
+    found = [f"{each.tokens_per_second:g} tok/s: {each.conditions} [{each.source}]" for each in preset.facts.published]
+    return _listed("Published speeds", found)
 
 
 def recipe(preset: Preset) -> Page:

@@ -236,6 +236,9 @@ def _read_text(name: str, text: str, place: str) -> FoundFile:
         with suppress(PresetError):  # prose, or a part of another program's file
             each = FoundFile(name, block, parse("\n" * (line - 1) + block, place), line=line)
             within += [each] if _is_known(each.document) else []
+    if found.problem is not None and not within and Path(name).suffix not in ("", *SUFFIXES):
+        missing = "It holds no recipe, no Compose file and no command that starts an engine."
+        found = replace(found, problem=PresetError(missing, "Name the page or file that has one.", file=place))
     return replace(found, within=tuple(within))
 
 
