@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import shutil
 import sys
 import tempfile
 import tomllib
@@ -197,7 +198,7 @@ def machine(how: str, folder: Path) -> Callable[[list[str], str | None], Result]
     (folder / "own").mkdir()
     world = world_of(folder / "own")
     if how == "guide":
-        assert world.run("presets", "import", str(COMMANDS)).code == 0
+        assert world.run("presets", "import", str(folder / COMMANDS.name)).code == 0
     elif how == "token":
         world.secrets.token = Secret("hf_x")
     elif how == "doctor":
@@ -228,11 +229,12 @@ def machine(how: str, folder: Path) -> Callable[[list[str], str | None], Result]
 def answers(row: Row, folder: Path) -> Iterator[tuple[Try, Result]]:
     """Each command of the row, one after the other on the same machine."""
     folder.mkdir()
+    shutil.copy(COMMANDS, folder)  # in no repository, which would name it by its place there
     for name, text in row.given.items():
         (folder / name).write_bytes(text.encode("latin-1" if name.endswith((".png", ".wav")) else "utf-8"))
     run = machine(row.world, folder)
     for one in row.tries:
-        words = shlex.split(one.run.replace("{dir}", str(folder)).replace("{commands}", str(COMMANDS)))
+        words = shlex.split(one.run.replace("{dir}", str(folder)).replace("{commands}", str(folder / COMMANDS.name)))
         given = (TESTS / "fixtures" / one.log).read_text(encoding="utf-8") if one.log else one.stdin
         yield one, run([*words, *([] if one.text else ["--json"])], given or None)
 

@@ -715,9 +715,10 @@ class HomeScreen(FrameScreen):
     @acting("boot")
     async def action_set_schedule(self) -> None:
         """One line: the times and days. A timer of systemd is written or removed."""
-        view, boot = self._engine_for("A schedule"), self.context[parts.BootUnits]
+        view = self._engine_for("A schedule")
         if view is None:
             return
+        boot = self.context[parts.BootUnits]
         had = self.world.schedules.get(view.name)
         hint = "Stop-start by this machine's clock, then days; or none."
         hint += f" Now: {had.schedule.text}." if had else ""
