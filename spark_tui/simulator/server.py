@@ -94,6 +94,7 @@ class Server:
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
             task.add_done_callback(lambda _: connection.close())  # also of one that was cancelled before it began
+            weakref.finalize(task, connection.close)  # of one that a loop that ends does not get to
 
     async def _serve(self, connection: socket.socket, loop: asyncio.AbstractEventLoop) -> None:
         http, task = h11.Connection(h11.SERVER), asyncio.current_task()

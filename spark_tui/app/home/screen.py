@@ -718,8 +718,7 @@ class HomeScreen(FrameScreen):
         view = self._engine_for("A schedule")
         if view is None:
             return
-        boot = self.context[parts.BootUnits]
-        had = self.world.schedules.get(view.name)
+        had, boot = self.world.schedules.get(view.name), self.context[parts.BootUnits]
         hint = "Stop-start by this machine's clock, then days; or none."
         hint += f" Now: {had.schedule.text}." if had else ""
         dialog = parts.TextDialog(f"Schedule of {view.name}", hint, placeholder="23:00-07:00 mon-fri")
