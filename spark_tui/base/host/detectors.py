@@ -256,7 +256,10 @@ def kernel_events(lines: Iterable[tuple[int, str]]) -> tuple[Finding, ...]:
                 latest[event.id] = number, line, [clean_line(group) for group in match.groups() if group]
                 break
     told = []
-    for event, (number, line, groups) in ((each, latest[each.id]) for each, _ in _events() if each.id in latest):
-        text, said = truncate(mask_secrets(clean_line(line).strip()), 300), event.summary.format(*groups, task=task)
-        told.append(Finding(event.id, event.severity, said, (text,), event.remedy, line=number))
+    for event, _ in _events():
+        if event.id in latest:
+            number, line, groups = latest[event.id]
+            summary = event.summary.format(*groups, task=task)
+            text = truncate(mask_secrets(clean_line(line).strip()), 300)
+            told.append(Finding(event.id, event.severity, summary, (text,), event.remedy, line=number))
     return tuple(told)

@@ -83,7 +83,7 @@ _VALUE: Final = r"[A-Za-z0-9_./:@+-]+"
 _END: Final = r"(?=\s*\\?\s*(?:-|['\";&|]|\Z))"
 _OWN_ID = re.compile(r"\$\(id -([ug])\)|`id -([ug])`")
 _JSON_WITHOUT_QUOTES = re.compile(r"(?:(?<=')|\A)\{[A-Za-z_]\w*: ?[\w./+-]+(?:, ?[A-Za-z_]\w*: ?[\w./+-]+)*\}(?='|\Z)")
-"""What a shell leaves of JSON that stands in double quotes."""
+"""What a shell leaves of JSON within double quotes."""
 _BARE_WORD = re.compile(r"[\w./+-]+")
 _JSON_VALUE = re.compile(r"-?\d+(?:\.\d+)?|true|false|null")
 _CUT: Final = ("...", "\N{HORIZONTAL ELLIPSIS}")
@@ -127,7 +127,7 @@ def from_docker_run(text: str, paths: HostPaths | None = None) -> ConvertedRecip
     whole = tuple(_JSON_WITHOUT_QUOTES.sub(_with_quotes, word) for word in words)
     spec, left_out = read_argv(whole)
     if whole != words:
-        left_out = (*left_out, "JSON stands in double quotes, where a shell takes its own: they are put back.")
+        left_out = (*left_out, "JSON within double quotes loses its own in a shell: they are put back.")
     if spec.image in _CUT and spec.command:
         image, *after = spec.command
         if script := start_script(image):
