@@ -253,6 +253,23 @@ def test_marlin_is_no_fallback_where_the_models_own_recipe_asks_for_it() -> None
     assert {each: fp4_verdict(each, checkpoint(WeightFormat.NVFP4)).verdict for each in found} == found
 
 
+@pytest.mark.parametrize("model", ["nvidia/Gemma-4-26B-A4B-NVFP4", "nvidia/Qwen3.6-35B-A3B-NVFP4"])
+def test_experts_that_a_recipe_runs_on_marlin_are_left_there(model: str) -> None:
+    """Alone they are meant; beside a linear kernel that fell back only that one is to be changed."""
+    experts, both = (
+        facts_of(core(moe("MARLIN"))),
+        facts_of([*core(linear("MarlinNvFp4LinearKernel")), *core(moe("MARLIN"))]),
+    )
+    for known in (None, checkpoint(WeightFormat.NVFP4)):
+        verdict = fp4_verdict(replace(experts, model=model), known)
+        assert (verdict.verdict, verdict.change) == (Fp4.WEIGHT_ONLY_INTENDED, ())
+        verdict = fp4_verdict(replace(both, model=model), known)
+        assert verdict.verdict is Fp4.WEIGHT_ONLY_FALLBACK
+        assert [key for key, _ in verdict.change] == ["linear_backend"]
+        fell_back, _, meant = verdict.summary.partition("; ")
+        assert ("MARLIN" in fell_back, "MARLIN" in meant) == (False, True)
+
+
 def test_flashinfers_experts_are_not_proposed_beside_mtp() -> None:
     """The check of a launch warns of the pair: it froze a Spark."""
     lines = [*core(linear("MarlinNvFp4LinearKernel")), *core(moe("MARLIN")), *core(WARNING)]

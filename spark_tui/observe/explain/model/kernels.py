@@ -147,14 +147,17 @@ def fp4_verdict(
         return replace(named, summary=f"unknown kernel: {_kernel_names(fp4)}", evidence=fp4)
     parts, pins = parts or ("linear",), KernelSettings(argv, environment or {}, facts)
     meant, sure = _intent(facts, checkpoint, parts, pins)
-    names = _kernel_names(k for k in fp4 if k.part in parts) or "Marlin"
+    own = () if meant else tuple(part for part in parts if _by_recipe(facts, (part,)))
+    names = _kernel_names(k for k in fp4 if k.part in parts and k.part not in own) or "Marlin"
     if meant:
         verdict, summary, guess = Fp4.WEIGHT_ONLY_INTENDED, f"weight-only by intent ({meant}): {names}", not sure
         advice = _try_without(pins, parts)
     else:
         verdict, summary = Fp4.WEIGHT_ONLY_FALLBACK, f"weight-only by fallback: {names}"
+        if own:
+            summary += f"; as its published recipe: {_kernel_names(k for k in fp4 if k.part in own)}"
         frozen = ("moe",) if facts.speculation.startswith("mtp") else ()
-        free = tuple(part for part in parts if part not in frozen)
+        free = tuple(part for part in parts if part not in (*own, *frozen))
         advice, guess = _try_native(facts, free) if free else Suggestion(_LEAVE), _formats(checkpoint) is None
     if native:
         summary += f"; native: {_kernel_names(native)}"
@@ -245,7 +248,7 @@ def _by_recipe(facts: EngineFacts, parts: tuple[str, ...]) -> str:
     for each in known_models().environment:
         script = start_script(each["image"])
         if re.search(each["names"], name) and (script is None or facts.version.startswith(script.vllm)):
-            recipe = KernelSettings((), each["set"], EngineFacts())
+            recipe = KernelSettings((each.get("argv", ""),), each["set"], EngineFacts())
             found = [recipe.of(part)[0] for part in parts]
             return ", ".join(dict.fromkeys(found)) if all(found) else ""
     return ""
