@@ -16,6 +16,7 @@ from typing import Final
 from msgspec import Struct
 
 from spark_tui.base.secret import SECRET_MASK, is_secret_name
+from spark_tui.base.text import lazy_pattern
 
 _TRAILING_BLANKS = re.compile(r"\\[ \t]+\n")
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
@@ -23,7 +24,7 @@ _RUN = re.compile(r"""[^\\'"]+|\\.|.""", re.DOTALL)
 _BLANKS = re.compile(r"(\s+)")
 _VARIABLE = r"\$(?=[A-Za-z_{(0-9@*#?!$'\"-])"
 _IN_DOUBLE = re.compile(rf"`|{_VARIABLE}")
-_UNQUOTED = re.compile(rf"[`|&;<>()\n]|{_VARIABLE}|(?:(?<=\s)|\A)[#~]")
+_UNQUOTED = lazy_pattern(rf"[`|&;<>()\n]|{_VARIABLE}|(?:(?<=\s)|\A)[#~]")
 _ESCAPED_IN_QUOTES: Final = ("$", "`", '"', "\\", "\n")
 _OPERATORS: Final = frozenset("|&;<>()")
 _BUILTINS: Final = frozenset(
@@ -139,36 +140,36 @@ def words_of(argv: tuple[str, ...]) -> tuple[str, ...]:
 
 # --- docker run commands in a text ------------------------------------------------------------------------
 
-_START = re.compile(
+_START = lazy_pattern(
     r"[ \t]*(?:[$>%][ \t]+)?(?:[A-Za-z_]\w*=(?:'[^'\n]*'|\"[^\"\n]*\"|(?!\"?(?:\$\(|`))[^\s'\"]*)[ \t]+)*"
     r"(?P<within>(?:[A-Za-z_]\w*=)?\"?(?:\$\(|`)[ \t]*)?"
     r"(?:(?:exec|nohup|time|command|env|sudo(?:[ \t]+-[A-Za-z]+)*)[ \t]+)*"
     r"(?P<command>(?:/\S*/)?(?P<program>docker|podman)[ \t]+(?:container[ \t]+)?run(?=[ \t\\]|$))"
 )
-_SSH = re.compile(
+_SSH = lazy_pattern(
     r"[ \t]*(?:[$>%][ \t]+)?ssh(?:[ \t]+(?:-[46AaCfGgKkMNnqTtVvXxYy]+|-[A-Za-z][ \t]*[^\s'\"]+))*"
     r"[ \t]+[^\s'\"-][^\s'\"]*[ \t]+(?=['\"]?[^\n]*\b(?:docker|podman)\b)"
 )
 """A command for another machine, up to its first word there."""
-_SET_BEFORE = re.compile(
+_SET_BEFORE = lazy_pattern(
     r"[ \t]*(?:[$>%][ \t]+)?(?:export[ \t]+)?(?P<name>[A-Za-z_]\w*)="
     r"(?:'(?P<single>[^'\n]*)'|\"(?P<double>[^\"\n$`\\]*)\"|(?P<plain>[^\s'\"$`\\;&|<>()]*))[ \t]*(?:#.*)?$"
 )
-_REFERENCE = re.compile(
+_REFERENCE = lazy_pattern(
     r"\$(?:(?P<name>[A-Za-z_]\w*)|\{(?P<braced>[A-Za-z_]\w*)(?::?-(?P<otherwise>[^{}$`'\"\\]*))?\})"
 )
-_FILLED_IN = re.compile(r"\$(?:[A-Za-z_]\w*|\{[^}\n]{0,60}\}?|\([^)\n]{0,60}\)?)")
-_MADE_KEY = re.compile(r"(?P<name>[A-Za-z_-][\w-]*)(?P<between>[= ]\"?)(?:\$\([^()]*\)|`[^`]*`)")
+_FILLED_IN = lazy_pattern(r"\$(?:[A-Za-z_]\w*|\{[^}\n]{0,60}\}?|\([^)\n]{0,60}\)?)")
+_MADE_KEY = lazy_pattern(r"(?P<name>[A-Za-z_-][\w-]*)(?P<between>[= ]\"?)(?:\$\([^()]*\)|`[^`]*`)")
 _IN_QUOTES = re.compile(r'[\\"$`]')
 # A backslash that stands alone was the end of a line, before the lines were put into one.
-_LOST_LINE_END = re.compile(r"(?<=\s)\\[ \t]+(?=\S)")
-_TO_BACKGROUND = re.compile(
+_LOST_LINE_END = lazy_pattern(r"(?<=\s)\\[ \t]+(?=\S)")
+_TO_BACKGROUND = lazy_pattern(
     r"(?:[ \t]+(?:[12]?>>?|&>>?)[ \t]*(?:&[12]|[^\s'\"&|;<>()$`]+))*[ \t]*(?:(?<=\s)&)?[ \t]*\Z"
 )
 """`> log 2>&1 &` at a command's end."""
-_QUOTED = re.compile(r"(?:^[ \t]*>[^\n]*(?:\n|\Z)){2,}", re.MULTILINE)
+_QUOTED = lazy_pattern(r"(?:^[ \t]*>[^\n]*(?:\n|\Z)){2,}", re.MULTILINE)
 """Quoted lines of a mail or post, or a shell's prompt for further lines."""
-_QUOTE_MARK = re.compile(r"^[ \t]*>[ \t]?", re.MULTILINE)
+_QUOTE_MARK = lazy_pattern(r"^[ \t]*>[ \t]?", re.MULTILINE)
 _BLANKS_AT_END = re.compile(r"\\[ \t]+$", re.MULTILINE)
 
 

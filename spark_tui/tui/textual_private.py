@@ -230,6 +230,11 @@ class QuietScreen(Screen[Answer]):
             event.prevent_default()
             self.post_message(Resize(self.app.size, self.app.size))
 
+    def _screen_resized(self, size: Size) -> None:
+        """Once for each size: a start brings three Resize of one size, and each would lay the whole screen out."""
+        if size != self._compositor.size:
+            super()._screen_resized(size)
+
     def _on_screen_resume(self, event: ScreenResume) -> None:
         """A screen that is shown for the first time was styled just now: Textual would do it again."""
         event.refresh_styles = event.refresh_styles and self._was_shown

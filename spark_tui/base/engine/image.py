@@ -16,10 +16,11 @@ from msgspec import Struct, field
 
 from spark_tui.base.engine.runtimes import is_server_program
 from spark_tui.base.shell import SHELLS
+from spark_tui.base.text import lazy_pattern
 
 _HOST = r"(?:[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?)(?:\.[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?)*(?::[0-9]+)?"
 _PART = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
-_REFERENCE = re.compile(
+_REFERENCE = lazy_pattern(
     rf"(?P<name>(?:{_HOST}/)?{_PART}(?:/{_PART})*)(?::(?P<tag>[A-Za-z0-9_][A-Za-z0-9_.-]{{0,127}}))?"
     r"(?:@(?P<digest>[A-Za-z][A-Za-z0-9]*(?:[-_+.][A-Za-z][A-Za-z0-9]*)*:[0-9a-fA-F]{32,}))?"
 )
@@ -182,7 +183,7 @@ def _runs_its_arguments(entrypoint: tuple[str, ...]) -> bool:
 
 Version: TypeAlias = tuple[int, int, int]
 
-_VERSION = re.compile(r"(?:^|[^0-9.])v?(\d{1,3})\.(\d{1,3})(?:\.(\d{1,3}))?(?![0-9.]*\d)")
+_VERSION = lazy_pattern(r"(?:^|[^0-9.])v?(\d{1,3})\.(\d{1,3})(?:\.(\d{1,3}))?(?![0-9.]*\d)")
 _NGC_TAG = re.compile(r"(\d{2})\.(\d{2})")
 NGC: Final = "nvcr.io/nvidia/vllm"
 OFFICIAL: Final = "vllm/vllm-openai"

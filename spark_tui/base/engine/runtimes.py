@@ -14,6 +14,8 @@ import msgspec
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from spark_tui.base.text import lazy_pattern
+
 Scalar: TypeAlias = str | int | float | bool | None
 """A value of a server's option."""
 CHAT_PATH: Final = "/v1/chat/completions"
@@ -131,8 +133,8 @@ def server_of(argv: tuple[str, ...]) -> Runtime | None:
 
 _MOST_WRAPPERS: Final = 8
 """Words before the program: `tini --`, an image's entrypoint script, `env NAME=VALUE`."""
-_NEXT_COMMAND: Final = re.compile(r"&&|\|\||[;&\n]|\b(?:do|done|then|else|fi)\b")
-_CLIENT: Final = re.compile(
+_NEXT_COMMAND: Final = lazy_pattern(r"&&|\|\||[;&\n]|\b(?:do|done|then|else|fi)\b")
+_CLIENT: Final = lazy_pattern(
     r"(?:vllm (?:bench|chat|complete|run-batch|collect-env)|ollama (?:run|pull|push|create|cp|rm|list|ls|ps|show)|"
     r"python3 -m (?:sglang\.bench_\w+|vllm\.benchmarks\S*|lm_eval|pip|evalscope|guidellm|huggingface_hub\S*)|"
     r"lm[-_]eval|genai-perf|aiperf|guidellm|evalscope|trtllm-(?:bench|build|eval)|llama-(?:cli|bench|quantize)|"
@@ -459,7 +461,7 @@ def disputes(known: KnownModels) -> tuple[str, ...]:
     )
 
 
-_QUANTIZATIONS: Final = re.compile(
+_QUANTIZATIONS: Final = lazy_pattern(
     r"nvfp4|mxfp4|mxfp8|w4a16|w8a8|fp8|awq|gptq(?:-int4)?|int4|int8|bfloat16|bf16|q\d_k_[msl]|q8_0", re.IGNORECASE
 )
-_BITS: Final = re.compile(r"(?<![\d.])(\d(?:\.\d+)?)-?bit", re.IGNORECASE)
+_BITS: Final = lazy_pattern(r"(?<![\d.])(\d(?:\.\d+)?)-?bit", re.IGNORECASE)

@@ -21,7 +21,7 @@ from spark_tui.base.errors import RefusedError
 from spark_tui.base.finding import Finding, Severity
 from spark_tui.base.quantities import human_bytes, human_duration
 from spark_tui.base.settings import Settings, SettingSource
-from spark_tui.base.text import clean_line, same_name, truncate
+from spark_tui.base.text import clean_line, lazy_pattern, same_name, truncate
 
 PARTIAL_FOLDER: Final = ".spark-tui-partial"
 """Beside the files of a model: what has arrived of a file whose copy from another node was interrupted."""
@@ -268,9 +268,9 @@ Checked = TypeVar("Checked", StoredRevision, StoredModel)
 MOST_NAMES: Final = 100
 MOVING: Final = "changed during the scan"
 _MOST_REASONS: Final = 8
-_SHARD: Final = re.compile(r"(?P<stem>.+)-(?P<at>\d{5})-of-(?P<of>\d{5})\.(?P<kind>safetensors|gguf|bin|pt)")
+_SHARD: Final = lazy_pattern(r"(?P<stem>.+)-(?P<at>\d{5})-of-(?P<of>\d{5})\.(?P<kind>safetensors|gguf|bin|pt)")
 _WEIGHTS: Final = (".safetensors", ".gguf", ".bin", ".pt", ".pth", ".npz", ".onnx", ".nemo")
-_SECOND_COPY: Final = re.compile(r"consolidated|original/|onnx/|openvino/|metal/|flax_|tf_model|rust_model|coreml/")
+_SECOND_COPY: Final = lazy_pattern(r"consolidated|original/|onnx/|openvino/|metal/|flax_|tf_model|rust_model|coreml/")
 _SMALL: Final = ("config.json", "tokenizer.json", "tokenizer.model", "tokenizer_config.json", "tekken.json")
 _COMMIT: Final = re.compile(r"[0-9a-f]{40}")
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")

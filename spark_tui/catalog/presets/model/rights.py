@@ -19,7 +19,7 @@ from msgspec.structs import asdict
 from spark_tui.base.engine.image import registry_of, repository
 from spark_tui.base.errors import RefusedError
 from spark_tui.base.finding import Change, Finding, Severity
-from spark_tui.base.text import clean_line, truncate
+from spark_tui.base.text import clean_line, lazy_pattern, truncate
 from spark_tui.catalog.presets.model.command import render
 from spark_tui.catalog.presets.model.preset import Preset
 
@@ -58,34 +58,34 @@ _OTHERS: Final = {
     "script": "unsafe_script",
 }
 
-_NAMESPACE: Final = re.compile("(cgroup|cgroupns|ipc|network|pid|userns|uts)=(host|container:.*)")
+_NAMESPACE: Final = lazy_pattern("(cgroup|cgroupns|ipc|network|pid|userns|uts)=(host|container:.*)")
 # For pinned memory and CPU affinity; Docker's own set, which every container has, takes nothing more.
-_CAPABILITY: Final = re.compile(
+_CAPABILITY: Final = lazy_pattern(
     "(CAP_)?(IPC_LOCK|SYS_NICE|AUDIT_WRITE|CHOWN|DAC_OVERRIDE|FOWNER|FSETID|KILL|MKNOD|NET_BIND_SERVICE|NET_RAW|SETFCAP"
     "|SETGID|SETPCAP|SETUID|SYS_CHROOT)",
     re.IGNORECASE,
 )
-_DEVICE: Final = re.compile(r"/dev/(infiniband|nvidia[\w-]*|dri|gdrdrv)(/.*)?|nvidia\.com/gpu=.*")
-_SYSTEM_FOLDER: Final = re.compile(
+_DEVICE: Final = lazy_pattern(r"/dev/(infiniband|nvidia[\w-]*|dri|gdrdrv)(/.*)?|nvidia\.com/gpu=.*")
+_SYSTEM_FOLDER: Final = lazy_pattern(
     r"/|~|/(bin|boot|dev|etc|lib|proc|run|sbin|sys|usr|var/lib/docker|var/run)(/.*)?|/home(/[^/]+)?|/root|/var"
     r"|(~|/root|/home/[^/]+)/\.(aws|config|docker|gnupg|kube|ssh)(/.*)?"
 )
 # An image of docker.io without an owner was built on this machine, or is one of Docker's own.
-_PUBLISHER: Final = re.compile(
+_PUBLISHER: Final = lazy_pattern(
     r"docker\.io/(avarok|eugr|lmsysorg|ollama|scitrera|spark-tui|sparkarena|vllm)/.*|nvcr\.io/nvidia/.*"
     r"|ghcr\.io/(aeon-7|ggml-org|huggingface|spark-arena|z-lab)/.*|(localhost|127\.0\.0\.1)(:\d+)?/.*|docker\.io/[^/]+"
 )
 
 _SHELL: Final = r"(?:(?:ba|da|k|z)?sh|python[\d.]*|perl|ruby|node|php)\b"
 _FETCH: Final = r"(?:curl|wget|aria2c)\b"
-_PIPE: Final = re.compile(r"(?<!\|)\|(?!\|)&?")
-_SOURCE: Final = re.compile(rf"\b{_FETCH}|\bbase64\s+(?:-\w*[dD]|--decode)")
+_PIPE: Final = lazy_pattern(r"(?<!\|)\|(?!\|)&?")
+_SOURCE: Final = lazy_pattern(rf"\b{_FETCH}|\bbase64\s+(?:-\w*[dD]|--decode)")
 # A shell that reads its program from the pipe: none that has one of its own (-c, -m, a file).
-_RUNS_PIPE: Final = re.compile(
+_RUNS_PIPE: Final = lazy_pattern(
     rf"\s*(?:(?:sudo|env|exec|nohup)\s+(?:-\S+\s+|\w+=\S*\s+)*)?(?:[\w./-]*/)?{_SHELL}"
     r"(?:\s*(?:$|[;&)\"'`}]|\d?>)|\s+-(?!\w*[cem]\b))"
 )
-_RUNS_FETCHED: Final = re.compile(
+_RUNS_FETCHED: Final = lazy_pattern(
     rf"(?:\b{_SHELL}|\bsource|(?:^|[\s;&(])\.)\s+(?:-\S+\s+)*(?:<\s*)?<\(\s*{_FETCH}"
     rf"|(?:\beval|\s-\w*c|<<<)\s+[\"']?(?:\$\(|`)\s*{_FETCH}"
     r"|\b(?:exec|eval)\s*\(.{0,200}?(?:urlopen|requests\.get|httpx\.get)"
