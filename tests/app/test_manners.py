@@ -140,7 +140,7 @@ def test_a_text_without_an_engine_in_it_is_not_taken_for_a_start(tmp_path: Path)
     (tmp_path / "plain.log").write_text("hello world\n")
     code, _, err = told(f"explain {tmp_path}/plain.log", tmp_path)
     assert code == 0
-    assert "No engine is recognised in it." in err
+    assert "No engine's log is recognised in it." in err
 
 
 def test_a_demo_changes_no_setting_of_the_person(tmp_path: Path) -> None:

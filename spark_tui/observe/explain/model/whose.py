@@ -99,7 +99,7 @@ _WITHIN: Final = (
     "llama_model_load: error loading model: ",
     ": no space left on device",
     "rror response from daemon: ",
-    "docker.sock",
+    "/docker.sock",
     "nvidia-container-cli: ",
     " - manifest unknown: ",
     "could not select device driver ",
@@ -400,7 +400,7 @@ def is_ours(record: LogRecord, lines: Sequence[str], at: int, *, serving: bool, 
         return inner and not process.startswith("rank")
     if engine or inner:
         return True
-    if "response from daemon" in lines[at] or "docker.sock" in lines[at]:
+    if "response from daemon" in lines[at] or "/docker.sock" in lines[at]:
         return recognise(message) is not None
     if _ANY_PROGRAM.match(message):
         return False

@@ -81,7 +81,8 @@ def filled(rule: CauseRule, match: re.Match[str], context: FailureContext, **mor
         **more,
     }
     phrased = read_table().phrased
-    summary = " ".join(phrased(rule.summary).format(*groups, **fields).split())
+    words = " ".join(phrased(rule.summary).format(*groups, **fields).split())
+    summary = re.sub(r" ([:.,])(?= |$)", r"\1", words)  # where a field is empty
     return fix(
         summary,
         phrased(rule.remedy).format(*groups, **fields),

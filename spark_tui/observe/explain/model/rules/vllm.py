@@ -533,7 +533,7 @@ VLLM: Final[r.Table] = r.table(
             lambda m, known: (r.learn(kv_gib=number(m[1])), *r.keep(Topic.MEMORY, m.string, known)),
         ),
     ),
-    ("Add", r.when("Add ", r.EnterPhase(P.KV_CACHE))),
+    ("Add", r.found(r"Add \d{1,6} padding layers", lambda *_: (r.EnterPhase(P.KV_CACHE),))),
     (
         "Add Padding",
         r.found(rf"(?:Add \d{{1,6}} padding layers, may waste at most|Padding mamba page size by) {NUMBER}%", padding),
