@@ -22,7 +22,6 @@ from spark_tui.cli.output import bulleted, labelled, wrapped
 from spark_tui.cli.session import Session
 from spark_tui.observe.engines.use.engines import explain_container
 from spark_tui.observe.explain.model.explain import Explanation, LogExplainer
-from spark_tui.observe.explain.model.timeline import StartOutcome
 from spark_tui.observe.explain.show import explanation_object, explanation_page
 from spark_tui.observe.results.use import Results
 
@@ -62,7 +61,7 @@ def explain(session: Session, what: str) -> None:
             found = _from_file(session, what)
     session.out.json(explanation_object(found))
     session.out.lines(explanation_lines(found, session.out.terminal.width))
-    if found.outcome is StartOutcome.UNKNOWN:
+    if found.outcome == "unknown":
         session.err.note("No engine's log is recognised in it. Give the log itself, from its first line on.")
 
 

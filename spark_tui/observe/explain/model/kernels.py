@@ -153,11 +153,10 @@ def fp4_verdict(
         verdict, summary, guess = Fp4.WEIGHT_ONLY_INTENDED, f"weight-only by intent ({meant}): {names}", not sure
         advice = _try_without(pins, parts)
     else:
-        verdict, summary = Fp4.WEIGHT_ONLY_FALLBACK, f"weight-only by fallback: {names}"
-        if own:
-            summary += f"; as its published recipe: {_kernel_names(k for k in fp4 if k.part in own)}"
-        frozen = ("moe",) if facts.speculation.startswith("mtp") else ()
-        free = tuple(part for part in parts if part not in (*own, *frozen))
+        asked = f"; as its published recipe: {_kernel_names(k for k in fp4 if k.part in own)}" if own else ""
+        verdict, summary = Fp4.WEIGHT_ONLY_FALLBACK, f"weight-only by fallback: {names}{asked}"
+        frozen = (*own, "moe") if facts.speculation.startswith("mtp") else own
+        free = tuple(part for part in parts if part not in frozen)
         advice, guess = _try_native(facts, free) if free else Suggestion(_LEAVE), _formats(checkpoint) is None
     if native:
         summary += f"; native: {_kernel_names(native)}"
@@ -308,14 +307,12 @@ _NATIVE_MOE: Final = (
 def _offered(facts: EngineFacts) -> list[str]:
     """The MoE backends that vLLM said it could choose from; empty where it did not."""
     texts = (k.text for k in facts.kernels if k.part == "moe" and k.format in _FP4_FORMATS)
-    found = next((match for text in texts if (match := re.search(r"potential backends: \[([^\]]*)\]", text))), None)
-    return re.findall(r"\w+", found[1]) if found else []
+    return re.findall(r"\w+", next(iter(re.findall(r"potential backends: \[([^\]\n]*)\]", "\n".join(texts))), ""))
 
 
 def _kernel_names(kernels: Iterable[Kernel]) -> str:
     """`linear FlashInferCutlassNvFp4LinearKernel, MoE FLASHINFER_CUTLASS`."""
-    names = {"linear": "linear", "moe": "MoE"}
-    return ", ".join(f"{names[kernel.part]} {kernel.name}" for kernel in kernels)
+    return ", ".join(f"{'MoE' if kernel.part == 'moe' else kernel.part} {kernel.name}" for kernel in kernels)
 
 
 # --- settings that choose a weight-only kernel --------------------------------------------------------------

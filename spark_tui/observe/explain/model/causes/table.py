@@ -81,8 +81,9 @@ def filled(rule: CauseRule, match: re.Match[str], context: FailureContext, **mor
         **more,
     }
     phrased = read_table().phrased
-    words = " ".join(phrased(rule.summary).format(*groups, **fields).split())
-    summary = re.sub(r" ([:.,])(?= |$)", r"\1", words)  # where a field is empty
+    summary = re.sub(  # without the gap that an empty field leaves
+        r" ([:.,])(?= |$)", r"\1", " ".join(phrased(rule.summary).format(*groups, **fields).split())
+    )
     return fix(
         summary,
         phrased(rule.remedy).format(*groups, **fields),
