@@ -255,7 +255,7 @@ def _whole(record: LogRecord, below: Sequence[str]) -> LogRecord:
         message.endswith(":") or "panicked at " in message or message.startswith("Failed to initialize executor")
     )
     for each in following if record.kind is LineKind.EXCEPTION or open_ended else ():
-        if (open_ended and each is following[0]) or _GOES_ON.match(each.message.strip()):
+        if (open_ended and each is following[0] and each.message[:1] != "[") or _GOES_ON.match(each.message.strip()):
             message = f"{message} {each.message.strip()}"
     return record._replace(message=message)
 
