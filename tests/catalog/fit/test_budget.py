@@ -11,15 +11,24 @@ from spark_tui.base.errors import ExitCode
 from spark_tui.base.finding import Missing, Ok
 from spark_tui.base.jobs import StepState
 from spark_tui.base.quantities import GIB
-from spark_tui.catalog.fit.use.fit import CALM_SECONDS, RETURN_SECONDS, STILL_SECONDS, MemoryGate, WillNotFit
-from spark_tui.catalog.presets.model.overrides import Overrides
+from spark_tui.catalog.fit.use.fit import (
+    CALM_SECONDS,
+    RETURN_SECONDS,
+    STILL_SECONDS,
+    LaunchChecks,
+    MemoryGate,
+    WillNotFit,
+)
+from spark_tui.catalog.presets.model.overrides import Overrides, settings_text
 from spark_tui.catalog.presets.model.preset import PresetFacts
+from spark_tui.observe.engines.use.collectors import Collectors
 from spark_tui.observe.engines.use.engines import EngineSupervisor
 from spark_tui.run.launch.use.launch import Launcher, LaunchRequest
 from tests.fakes_api import FakeEngineApi
 from tests.fakes_docker import EPOCH as DOCKER_EPOCH
 from tests.fakes_host import IDLE_MEMORY, FakeClock
 from tests.kit import PRESET, Kit
+from tests.shipped import SHIPPED_FILES
 
 BIG = replace(
     PRESET,
@@ -27,6 +36,8 @@ BIG = replace(
     defaults=(("port", 8000), ("gpu_memory_utilization", 0.85)),
     facts=PresetFacts(weights_bytes=40 * GIB),
 )
+
+YARN = next(each for each in SHIPPED_FILES.load().presets if each.name == "qwen3.6-27b-nvfp4-yarn-1m")
 
 
 def available(kit: Kit, size: float) -> None:
@@ -61,6 +72,23 @@ def ended(kit: Kit, ago: float, name: str = "old") -> None:
     kit.docker.add_container(
         name, status=ContainerStatus.EXITED, exit_code=0, finished_at=kit.clock.now() - ago, argv=("vllm", "serve")
     )
+
+
+async def test_what_would_make_it_fit_is_named_with_what_a_rule_asks_for_beside_it() -> None:
+    """A shorter context needs no YaRN: the list and the refusal say the same."""
+    kit = Kit(YARN)
+    kit.docker.add_image(YARN.reference)
+    available(kit, 60)
+    await kit.context[Collectors].collect_once()
+    wanted = (await kit.context[LaunchChecks].judge(YARN, Overrides())).fit.change
+    assert [key for key, _ in wanted] == ["max_model_len", "without"]
+    task: asyncio.Task[object] = asyncio.create_task(
+        kit.context[Launcher].launch(LaunchRequest(YARN, Overrides()), kit.report)
+    )
+    await kit.until(task.done)
+    error = task.exception()
+    assert isinstance(error, WillNotFit)
+    assert error.fit.change == wanted and settings_text(wanted) in error.remedy
 
 
 async def test_a_launch_that_cannot_fit_is_refused_with_the_numbers_and_the_ways_out() -> None:

@@ -158,11 +158,20 @@ class Launch:
 
     def judge(self) -> LaunchVerdict:
         """Against this machine now, the memory share settled, with all findings of the rules, the worst first."""
-        plan, fit_now, world = self.settle(), self.fit(), self._checks.store.world
+        plan, found = self.settle(), self.fit()
+        launch = self._context(found)
+        return LaunchVerdict(plan, advised(found, launch), check(launch))
+
+    def refused(self, found: Fit) -> WillNotFit:
+        """The error for a launch that does not fit, as it is planned."""
+        return WillNotFit(self.plan.spec.name, advised(found, self._context(found)))
+
+    def _context(self, found: Fit) -> LaunchContext:
+        plan, world = self.plan, self._checks.store.world
         engines, memory = value_of(world[ENGINES]), value_of(world.memory)
         reference = plan.preset.reference
         seen = (each.version for each in engines or () if each.container.image == reference and each.version)
-        context = LaunchContext(
+        return LaunchContext(
             plan,
             plan.overrides,
             plan.image,
@@ -173,12 +182,10 @@ class Launch:
             sparks=1,
             memory_total=memory.total if memory is not None else None,
             has_hf_token=self._checks.secrets.hf_token() is not None,
-            share=auto_share(fit_now),
+            share=auto_share(found),
             missing_files=self._checks.preflight.missing_files(plan.preset),
             failed_here=self._checks.failed(plan.preset),
         )
-        helps = tuple(_judged(each, context) for each in fit_now.changes)
-        return LaunchVerdict(plan, replace(fit_now, changes=helps), check(context))
 
     def fit(self) -> Fit:
         """Against the memory and the engines now, with the share that it has; cheap enough for each second."""
@@ -241,10 +248,18 @@ class Launch:
             return self._drawn
 
 
+def advised(found: Fit, launch: LaunchContext) -> Fit:
+    """The fit, with what would help as far as it passes the check: a rule may ask for more beside it. Where a rule is
+    against it, its words stand in its place, and no setting makes the launch fit."""
+    helps = tuple(_judged(each, launch) for each in found.changes)
+    change = _judged(FitChange("", found.change), launch).pairs
+    return replace(found, changes=helps, change=change if set(found.change) <= set(change) else ())
+
+
 def _judged(change: FitChange, launch: LaunchContext) -> FitChange:
-    """What would help, with what a rule says of it; its settings are those that pass the check."""
-    told = judge_advice(Finding("fit", Severity.INFO, change.summary, change=change.pairs), launch)
-    return replace(change, summary=f"{change.summary} {told.remedy}", pairs=told.change) if told.remedy else change
+    told = judge_advice(Finding("fit", Severity.INFO, "", remedy=change.summary, change=change.pairs), launch)
+    gains = change.gains if set(change.pairs) <= set(told.change) else None
+    return FitChange(told.remedy, told.change, gains)
 
 
 def share_of(container: ContainerFacts, runtime: str) -> float | None:
@@ -329,7 +344,7 @@ class MemoryGate(Struct, eq=False):
         found, name = launch.fit(), launch.plan.spec.name
         awaited = short_of_memory(found) and bool(self._just_ended())
         if found.blocked and not force and not awaited:
-            raise WillNotFit(name, found)
+            raise launch.refused(found)
         if found.claim is not None:
             self._checks.claims[name] = found.claim + sum(part.size or 0 for part in found.outside)
         return found
@@ -344,7 +359,7 @@ class MemoryGate(Struct, eq=False):
             await self.refresh()
             found = launch.fit()
         if found.blocked and not force:
-            raise WillNotFit(launch.plan.spec.name, found)
+            raise launch.refused(found)
         known = found.word is not FitWord.UNKNOWN
         done.append(f"{found.text}: {''.join(found.reasons[:1])}" if known else "fit unknown")
         return "; ".join(filter(None, done))

@@ -27,6 +27,7 @@ from spark_tui.base.remote import (
 )
 from spark_tui.catalog.fit.model.fit import Fit, Shards, measure
 from spark_tui.catalog.fit.model.verdict import judged, number_for
+from spark_tui.catalog.fit.use.fit import advised
 from spark_tui.catalog.models.model.config import facts_of, known_model
 from spark_tui.catalog.presets.model.overrides import Overrides, names_share
 from spark_tui.catalog.presets.model.preset import Preset
@@ -105,7 +106,7 @@ class ClusterPlanner(Struct, eq=False):
             sparks=layout.nodes // layout.replicas,
             memory_total=memory.total if memory is not None else None,
         )
-        return ClusterVerdict(plan, nodes, verdict, check(context))
+        return ClusterVerdict(plan, nodes, advised(verdict, context), check(context))
 
     def plan(
         self,

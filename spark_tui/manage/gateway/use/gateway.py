@@ -35,7 +35,7 @@ from spark_tui.base.text import clean_line, truncate
 from spark_tui.base.untrusted import encode
 from spark_tui.catalog.fit.model.fit import Fit
 from spark_tui.catalog.fit.use.finder import PresetFinder, Search
-from spark_tui.catalog.fit.use.fit import Launch, LaunchChecks, MemoryGate, WillNotFit, short_of_memory
+from spark_tui.catalog.fit.use.fit import Launch, LaunchChecks, MemoryGate, short_of_memory
 from spark_tui.catalog.presets.model.overrides import Overrides, overrides_from_pairs
 from spark_tui.catalog.presets.model.plan import LaunchPlan
 from spark_tui.catalog.presets.model.preset import PRESETS, Preset
@@ -513,11 +513,11 @@ class Gateway:
             await context[MemoryGate].await_return(say, lambda launch=launch: short_of_memory(launch.fit()))  # type: ignore[misc]
             fit = launch.fit()
             if fit.blocked and not short_of_memory(fit):
-                raise WillNotFit(offer.name, fit)
+                raise launch.refused(fit)
             residents = await self._residents(offer, fit)
             found = evict(residents, _short_bytes(fit) if fit.blocked else 0)
             if found.refused and not residents:
-                raise WillNotFit(offer.name, fit)
+                raise launch.refused(fit)
             if found.refused:
                 raise SwapRefused(f"{offer.name} has no room. {' '.join(fit.reasons)}", f"Stays: {found.refused}.")
             if not (found.stop or found.wait):
