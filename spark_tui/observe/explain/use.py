@@ -29,7 +29,8 @@ class Judge(Protocol):
     """Whether advice passes the check of the launch that it would make."""
 
     def __call__(self, image: str, model: str, argv: tuple[str, ...], env: tuple[str, ...], advice: Finding) -> Finding:
-        """The advice for a vLLM with that command, or what a rule says in its place. `env` are names of variables."""
+        """The advice for a vLLM with that command, or what a rule says in its place. `env` are variables,
+        with their values where these are known."""
 
 
 MAX_LINES = 20_000

@@ -78,15 +78,16 @@ def _ends(finding: Finding, found: Iterable[Finding], launch: LaunchContext) -> 
 
 
 SLOWER_ALONE: Final = frozenset(("cuda_graphs_off",))
-"""A start that fails is not made worse by being slower: these do not count against advice."""
+"""A start that fails is not made worse by being slower: these do not count against the fix of a failure that says so.
+Any other advice is held to them."""
 
 
 def _worse(before: Iterable[Finding], after: LaunchContext) -> list[Finding]:
     """The errors and warnings of a changed launch that were not there before, the worst first. How many machines serve
     is not known of a log."""
     was = {each.id: each.severity for each in before}
-    aside = SLOWER_ALONE | ({"parallel_beyond_machines"} if after.sparks is None else set())
-    found = (each for each in _findings(after) if each.id not in aside)
+    unknown = "parallel_beyond_machines" if after.sparks is None else ""
+    found = (each for each in _findings(after) if each.id != unknown)
     new = [each for each in found if each.severity.worse_than(was.get(each.id, Severity.INFO))]
     return sorted(new, key=lambda each: each.severity.rank)
 
@@ -98,15 +99,21 @@ def judged(advice: Finding, launch: LaunchContext) -> Finding:
     if before is None or not advice.change:
         return advice  # a command that cannot be planned is not judged
     after = changed(launch, advice.change)
-    if after is None:  # a log repeats some arguments alone
+    absent = after is not None and after.spec == before.spec and [key for key, _ in advice.change] == ["without"]
+    if after is None or absent:  # a log repeats some arguments alone
         return replace(advice, change=()) if launch.spec.image else advice
-    found = _findings(before)
-    new = _worse(found, after)
+    found, aside = _findings(before), SLOWER_ALONE if advice.severity is Severity.ERROR else ()
+    worse = _worse(found, after)
+    new = [each for each in worse if each.id not in aside]
+    if len(new) < len(worse) and "slower" not in advice.remedy:
+        slower = " ".join(each.summary for each in worse if each.id in aside)
+        advice = replace(advice, remedy=f"{advice.remedy} {slower}".strip())
     if not new:
         return advice
     joined = dict(advice.change) | {key: value for each in reversed(new) for key, value in each.change}
     both = changed(launch, tuple(joined.items()))
-    passes = both is not None and both.spec != before.spec and not _worse(found, both)
+    left = [] if both is None else [each for each in _worse(found, both) if each.id not in aside]
+    passes = both is not None and both.spec != before.spec and not left
     change = tuple(joined.items()) if passes else ()
     said = " ".join(f"{each.summary} {each.remedy}".strip() for each in new)
     if passes and all(joined[key] == value for key, value in advice.change):
@@ -117,13 +124,14 @@ def judged(advice: Finding, launch: LaunchContext) -> Finding:
 
 @functools.lru_cache(maxsize=256)  # an engine's explanation is renewed with each of its lines
 def judge(image: str, model: str, argv: tuple[str, ...], env: tuple[str, ...], advice: Finding) -> Finding:
-    """`judged`, for vLLM by its command as a container or a log shows it, with what is known of its model. Variables
-    whose values are not known are those of the model's published recipe."""
+    """`judged`, for vLLM by its command as a container or a log shows it, with what is known of its model. A variable
+    without its value (`NAME=value`) has that of the model's published recipe."""
     named = (each["set"] for each in known_models().environment if re.search(each["names"], model.lower()))
     recipe: Mapping[str, str] = next(named, {})
     template = shlex.join(argv).replace("{", "{{").replace("}", "}}")
     preset = with_known(Preset(model, Origin.USER, "", model, image, command=template))
-    variables = tuple(EnvVar(name, recipe.get(name, "")) for name in env)
+    pairs = (each.partition("=") for each in env)
+    variables = tuple(EnvVar(name, value if known else recipe.get(name, "")) for name, known, value in pairs)
     spec = ContainerSpec(model, image, argv, (), variables)
     return judged(advice, LaunchContext(LaunchPlan(spec, preset, model, model, preset.server.port)))
 

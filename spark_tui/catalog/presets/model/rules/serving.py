@@ -9,6 +9,7 @@ from spark_tui.base.engine.container import STORE_TARGET
 from spark_tui.base.engine.image import shown_version
 from spark_tui.base.engine.invocation import OFF, TOOLS
 from spark_tui.base.engine.runtimes import KeyDelivery, family_of, is_known, makers_of
+from spark_tui.base.finding import pairs_text
 from spark_tui.base.settings import ExposureChoice
 from spark_tui.catalog.presets.model.command import HOST_NETWORK, LOOPBACK_NAMES
 from spark_tui.catalog.presets.model.plan import key_wanted
@@ -183,12 +184,7 @@ def mistral_without_system_prompt(launch: LaunchContext) -> Matches:
 # --- machines ---------------------------------------------------------------------------------------------
 
 
-@RULES.add(
-    WARNING,
-    "The model is spread over more GPUs than there are.",
-    "Set tensor_parallel=1, or link more Sparks.",
-    spark=True,
-)
+@RULES.add(WARNING, "The model is spread over more GPUs than there are.", spark=True)
 def parallel_beyond_machines(launch: LaunchContext) -> Matches:
     """A Spark has one GPU: tensor and pipeline parallel need as many Sparks, and `--nnodes` waits for them."""
     sizes = {key: max(1, launch.integer(key) or 1) for key in ("tensor_parallel", "pipeline_parallel", "nnodes")}
@@ -197,10 +193,14 @@ def parallel_beyond_machines(launch: LaunchContext) -> Matches:
         return
     machines = "1 Spark" if sparks == 1 else f"{sparks} Sparks"
     needs = f"--nnodes {sizes['nnodes']}" if size <= sparks else f"tensor times pipeline parallel: {size} GPUs"
+    once = "pipeline_parallel" if sizes["tensor_parallel"] > 1 else ""
+    ways = {key: 1 if key == once else sparks for key, asked in sizes.items() if asked > 1}
+    change = tuple(pair for key in ways for pair in launch.setting(key, ways[key]))
     yield RuleMatch(
         f"{needs}; {machines} with one GPU each",
-        tuple(pair for key, ways in sizes.items() if ways > 1 for pair in launch.setting(key, 1)),
+        change,
         ERROR if launch.sparks is not None and launch.is_spark is True else None,
+        remedy=f"Set {pairs_text(change)}, or link more Sparks.",
     )
 
 

@@ -79,7 +79,7 @@ class Names(NamedTuple):
     ranks: str = "tensor_parallel"
     size: str = " (tensor_parallel_size)"
     """The engine's own name for it."""
-    eager: str = "enforce_eager=true"
+    eager: str = "enforce_eager=true (slower)"
     faulty: str = "compiled kernels or CUDA graphs fail; else set another attention_backend or moe_backend"
     """What fails where the engine runs without them."""
     less: str = "max_num_seqs, max_num_batched_tokens or max_model_len"
@@ -113,7 +113,7 @@ _NAMES: Final = {
         sequences="max_running_requests",
         ranks="tp_size",
         size="",
-        eager="disable_cuda_graph=true",
+        eager="disable_cuda_graph=true (slower)",
         less="cuda_graph_max_bs, chunked_prefill_size or max_running_requests",
         offload=", or on a GPU with its own memory raise cpu_offload_gb or tp_size",
     ),
@@ -126,7 +126,7 @@ _NAMES: Final = {
         sequences="max_batch_size",
         ranks="tp_size",
         size="",
-        eager="cuda_graph_config: null in the options file",
+        eager="cuda_graph_config: null in the options file (slower)",
         less="max_batch_size, max_num_tokens or max_seq_len",
         offload="",
     ),
