@@ -21,12 +21,15 @@ from spark_tui.catalog.presets.model.overrides import Overrides
 from spark_tui.manage.cluster.model.plan import plan_cluster, record_of
 from spark_tui.manage.cluster.use.launch import STEPS, ClusterFailed
 from spark_tui.manage.cluster.use.node import Node
+from tests.engine_logs import banner
 from tests.fakes_files import MemoryState
 from tests.fakes_metrics import FakeMetrics
 from tests.manage.cluster.test_cluster_plan import PATHS, cluster_of, preset
 from tests.sparks import HEAD, WORKER, Sparks
 
 RAIL = "enp1s0f0np0"
+CUDA_ERROR = "RuntimeError: CUDA error: invalid argument"
+ASKED = "'attention_backend': 'TRITON_ATTN'"
 
 
 @pytest.fixture
@@ -161,6 +164,25 @@ async def test_a_failure_names_the_rank_by_what_its_log_says(sparks: Sparks) -> 
         await launched(sparks)
     assert "spark-2" in failed.value.summary
     assert "enp1s0f1np1" in failed.value.detail
+
+
+@pytest.mark.parametrize(
+    ("model", "says"),
+    [
+        ("acme/other", "Remove attention_backend=TRITON_ATTN"),
+        ("nvidia/diffusiongemma-26B-A4B-it-NVFP4", "Set attention_backend=TRITON_ATTN"),
+    ],
+)
+async def test_what_helps_the_guilty_rank_passes_the_check_of_the_launch(sparks: Sparks, model: str, says: str) -> None:
+    head = "ERROR 04-01 17:00:05 [core.py:1]"
+    lines = [f'{head}   File "/vllm/v1/attention/triton.py", line 1, in forward', f"{head} {CUDA_ERROR}"]
+    sparks[WORKER].docker.script("org/vllm:1", [*banner("0.22.0", model, ASKED), *lines], exit_code=1)
+    one = preset(model=model, command="vllm serve {model} --attention-backend TRITON_ATTN")
+    plan = plan_cluster(one, Overrides(), PATHS, cluster_of(2), launch_id="l1")
+    with pytest.raises(ClusterFailed) as failed:
+        await launched(sparks, record_of(plan, patience=600))
+    assert says in failed.value.remedy
+    assert ("Set without=attention_backend" in failed.value.remedy) is (model == "acme/other")
 
 
 def worker_ends(sparks: Sparks) -> None:

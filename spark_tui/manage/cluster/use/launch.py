@@ -22,10 +22,11 @@ from spark_tui.base.engine.container import LABEL_MODEL, LABEL_RUNTIME
 from spark_tui.base.engine.invocation import parse
 from spark_tui.base.errors import NameInUse, PortInUse, RefusedError, SparkError
 from spark_tui.base.executors import end_tasks
-from spark_tui.base.finding import Missing, Ok, Reading
+from spark_tui.base.finding import Finding, Missing, Ok, Reading
 from spark_tui.base.jobs import Report, Step, StepReporter
 from spark_tui.base.journal import WAIT, Journal, is_claimed
 from spark_tui.base.launches import RELAUNCHES_AN_HOUR, ClusterRecord, RankRecord, Stage
+from spark_tui.base.page import finding_fix
 from spark_tui.base.ports import Clock, LogArchive, LogLine, StateFiles, port_named
 from spark_tui.base.protocol import (
     Canary,
@@ -42,6 +43,7 @@ from spark_tui.base.quantities import gib
 from spark_tui.base.text import clean_line
 from spark_tui.base.untrusted import decode
 from spark_tui.catalog.models.model.hub import sum_known
+from spark_tui.catalog.presets.model.rules.check import judge
 from spark_tui.machine.nodes import Nodes
 from spark_tui.manage.cluster.model.blame import RankView, blame, merged_lines, read_rank
 from spark_tui.manage.cluster.model.copying import other_file, same_image
@@ -396,11 +398,11 @@ class ClusterLauncher:
             ]
             why = "; ".join((*ended, *filter(None, (clean_line(said),)))) or "no answer"
             return ClusterFailed(f"{record.name} did not start: {why}.", kept)
-        root = found[0]
+        root = _judged(found[0], record)
         again = by_front_end(key_of("launch"), f"spark-tui up {record.preset} --nodes {record.cluster}")
-        remedy = root.remedy or f"Launch again: {again}"
+        remedy = (finding_fix(root) or f"Launch again: {again}").rstrip(".")
         return ClusterFailed(
-            f"{record.name} did not start. {root.summary}", f"{remedy} {kept}", detail="\n".join(root.evidence)
+            f"{record.name} did not start. {root.summary}", f"{remedy}. {kept}", detail="\n".join(root.evidence)
         )
 
     # --- state ----------------------------------------------------------------------------------------
@@ -787,6 +789,15 @@ def _check_models(record: ClusterRecord, looks: Sequence[NodeLook]) -> None:
 
 def _own(rank: RankRecord, look: NodeLook) -> RankState | None:
     return next((each for each in look.ranks if each.name == rank.name), None)
+
+
+def _judged(cause: Finding, record: ClusterRecord) -> Finding:
+    """With advice alone that passes the check of the launch that it would make."""
+    spec = record.head.start.spec
+    if not cause.change or spec.label(LABEL_RUNTIME) != "vllm":
+        return cause
+    env = tuple(f"{each.name}={each.value}" for each in spec.env)
+    return judge(spec.image, spec.label(LABEL_MODEL), (*(spec.entrypoint or ()), *spec.command), env, cause)
 
 
 def _reading(state: RankState | SparkError | None) -> Reading[RankState | None]:
