@@ -131,8 +131,8 @@ def context_beyond_model(launch: LaunchContext) -> Matches:
             ERROR if certain else None,
             remedy="Set env.VLLM_ALLOW_LONG_MAX_MODEL_LEN=1: its makers allow up to 1M tokens by it alone."
             if allowed
-            else f"Set max_model_len={own} or less, or stretch it: YaRN in --hf-overrides and "
-            "VLLM_ALLOW_LONG_MAX_MODEL_LEN=1.",
+            else f"Set max_model_len={own} or less, or stretch it: YaRN in --hf-overrides, with "
+            "VLLM_ALLOW_LONG_MAX_MODEL_LEN set.",
         )
 
 
