@@ -97,8 +97,8 @@ class ContainerEngine(Protocol):
         """Removes a tag, and the image with its last one. Raises ImageInUse, ImageNotFound."""
 
     async def run_once(self, image: str, argv: Sequence[str]) -> tuple[str, ...]:
-        """Runs a program of an image, without network, GPU or mounts, and returns the last lines that it printed. Its
-        container is removed. Raises DockerError where it cannot run or does not end by itself."""
+        """Runs a program of an image, without network, GPU, mounts or writes to its root, and returns the last lines
+        that it printed. Its container is removed. Raises DockerError where it cannot run or does not end by itself."""
 
     def pull(self, reference: str) -> AsyncGenerator[PullProgress, None]: ...
 

@@ -619,5 +619,6 @@ async def test_a_program_runs_without_network_and_its_container_is_removed(
     (made,) = [each for each in daemon.requests if each.path.partition("?")[0].endswith("/containers/create")]
     host = made.body["HostConfig"]
     assert (host["NetworkMode"], host["CapDrop"], host.get("DeviceRequests")) == ("none", ["ALL"], None)
+    assert host["ReadonlyRootfs"] is True
     assert made.body["Labels"] == {LABEL_TOOL: "run"}
     assert daemon.calls[-1] == f"DELETE /containers/{X}"

@@ -423,11 +423,14 @@ def seen(package, version, file, pattern):
         found = [each.version for name, each in called if name == package]
         return "absent" if not found else "present" if version in found else found[0]
     for folder in sys.path:
-        path = os.path.join(folder, file)
-        if os.path.isfile(path):
-            with open(path, errors="replace") as text:
+        try:
+            with open(os.path.join(folder, file), errors="replace") as text:
                 return "present" if re.search(pattern, text.read(4194304)) else "absent"
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except OSError:
+            return None
     return "absent"
 """
-"""Python, for a container of the image, that says PRESENT of a patch or what is there instead. Needs `metadata`, `os`,
-`re` and `sys`."""
+"""Python, for a container of the image, that says PRESENT of a patch or what is there instead, None where a file cannot
+be read. Needs `metadata`, `os`, `re` and `sys`."""

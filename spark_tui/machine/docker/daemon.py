@@ -236,6 +236,7 @@ class Daemon:
         def run(client: DockerClient) -> tuple[int, bytes]:
             host = client.create_host_config(
                 network_mode="none",
+                read_only=True,
                 cap_drop=["ALL"],
                 security_opt=["no-new-privileges"],
                 pids_limit=256,

@@ -276,6 +276,19 @@ async def test_an_inspection_says_which_patches_are_inside(tmp_path: Path) -> No
     assert entry_of(again, IMAGE).patches == seen.patches, "remembered"
 
 
+async def test_a_file_that_cannot_be_read_says_nothing_of_its_patch(tmp_path: Path) -> None:
+    kit = Shelf(replace(PRESET, env=(("VLLM_NVFP4_GEMM_BACKEND", "flashinfer-b12x"),)))
+    kit.docker = Interpreter()
+    kit.context, kit.docker.site = kit.opened(), tmp_path
+    kit.image(IMAGE)
+    built(tmp_path, "b12x/flashinfer")
+    file = tmp_path / visible_patches()["b12x/dsl"].file
+    file.unlink()
+    file.symlink_to(file)
+    seen = await kit.images.inspect(IMAGE)
+    assert (seen.patches["b12x/dsl"], seen.patches["b12x/flashinfer"]) == ("", PRESENT)
+
+
 async def test_an_inspection_without_a_history_lasts_while_the_program_runs() -> None:
     kit = Shelf(PRESET)
     kit.image(IMAGE)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -12,14 +13,18 @@ import pytest
 from msgspec.structs import replace
 
 from spark_tui.base import errors
+from spark_tui.base.engine.container import LABEL_TOOL
+from spark_tui.base.engine.image import visible_patches
 from spark_tui.machine.docker.engine import DockerEngine
 from spark_tui.manage.images.model import TagState
 from spark_tui.manage.images.use.images import Images
 from tests.kit import PRESET, FixedPresets
-from tests.manage.images.test_images_use import Shelf, entry_of
+from tests.manage.images.test_images_use import Shelf, built, distribution, entry_of
 from tests.pty_app import spark_tui
 from tests.real.lab import Lab, PrivateEngine, PrivateRegistry
 from tests.real.lab.images import BUSYBOX, ensure_layered
+from tests.real.lab.support import Say, fresh_folder
+from tests.real.lab.vllm_image import PYTHON_TAG, ensure_python
 
 LATER = "layered:images-test"
 
@@ -37,6 +42,18 @@ def shelf(docker: DockerEngine) -> Shelf:
     kit = Shelf()
     kit.docker = docker  # type: ignore[assignment]
     return kit
+
+
+def home_of(root: Path, engine: PrivateEngine, recipe: str, name: str) -> dict[str, str]:
+    """The environment of a person with one preset and the model /models/tiny."""
+    for path, text in (
+        (root / f"config/spark-tui/presets/{name}.yaml", recipe),
+        (root / "store/tiny/config.json", "{}"),
+    ):
+        path.parent.mkdir(parents=True)
+        path.write_text(text)
+    home = {f"XDG_{name}_HOME": str(root / name.lower()) for name in ("CONFIG", "STATE", "CACHE", "DATA")}
+    return {**os.environ, **engine.variables(), **home, "SPARK_TUI_STORE": str(root / "store")}
 
 
 async def test_a_tag_that_moved_is_noticed_and_the_image_deleted_once_nothing_needs_it(
@@ -73,6 +90,66 @@ async def test_a_tag_that_moved_is_noticed_and_the_image_deleted_once_nothing_ne
     engine.docker("rmi", LATER)
 
 
+STACK = """\
+recipe_version: "2"
+model: /models/tiny
+runtime: vllm
+container: {image}
+env: {{VLLM_NVFP4_GEMM_BACKEND: flashinfer-b12x}}
+"""
+WATCH = """\
+import os, sys; os.listdir("/sys/class/net") == ["lo"] and not os.access("/", os.W_OK) or sys.exit("network, or writes")
+"""
+"""Python runs it first: the image answers only where it can neither reach nor change anything."""
+
+
+def test_an_inspection_says_what_an_image_has_of_a_patch_stack_and_leaves_nothing(
+    lab: Lab, engine: PrivateEngine, tmp_path: Path, say: Say, container_name: str
+) -> None:
+    tag = "vllm/images-stack:1"
+    ensure_python(engine, fresh_folder(tmp_path / "python"), say)
+    site = tmp_path / "site"
+    built(site, "b12x/dsl", "b12x/flashinfer")
+    distribution(site, "nvidia-cutlass-dsl-libs-cu13", "4.4.2")
+    distribution(site, "vllm", "0.21.0")
+    (site / "watch.pth").write_text(WATCH)
+    files = {id_: site / each.file for id_, each in visible_patches().items() if each.file}
+    files["b12x/vllm"].unlink()
+    files["b12x/flashinfer"].chmod(0o600)
+    os.chown(files["b12x/flashinfer"], 1000, 1000)
+    engine.docker("create", "--name", container_name, PYTHON_TAG, "python3")
+    archive = subprocess.run(["tar", "--numeric-owner", "-C", site, "-c", "."], capture_output=True, check=True).stdout
+    engine.docker("cp", "--archive", "-", f"{container_name}:/usr/lib/python3/dist-packages", stdin=archive)
+    engine.docker("commit", container_name, tag)
+    env = home_of(tmp_path, engine, STACK.format(image=tag), "stack")
+
+    def states(*options: str) -> tuple[dict[str, str | None], dict[str, str]]:
+        done = subprocess.run(spark_tui("images", *options, "--json"), env=env, capture_output=True, text=True)
+        assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+        found = json.loads(done.stdout)
+        image = next(each for each in found.get("images", [found]) if each["id"] == tag)
+        assert all(bool(each["state"]) is not bool(each.get("state_reason")) for each in image["patches"])
+        versions = {each["program"]: each["version"] for each in image["versions"]}
+        return {each["id"]: each["state"] for each in image["patches"]}, versions
+
+    stack = ("vllm", "libs", "dsl", "flashinfer")
+    before, since = engine.docker("ps", "--all", "--quiet"), str(time.time())
+    assert states() == (dict.fromkeys(f"b12x/{each}" for each in stack), {})
+    looked, versions = states("--inspect", tag)
+    assert looked == {
+        "b12x/vllm": "absent", "b12x/libs": "present", "b12x/dsl": "present", "b12x/flashinfer": None,
+        "mods/exp-b12x": "present",
+    }  # fmt: skip
+    assert versions == {"vLLM": "0.21.0"}
+    assert states() == (looked, versions), "remembered"
+    assert engine.docker("ps", "--all", "--quiet") == before
+    events = ("events", "--since", since, "--until", str(time.time()), "--filter", f"label={LABEL_TOOL}=run")
+    acts = engine.docker(*events, "--filter", "type=container", "--format", "{{.Action}}").split()
+    assert acts == ["create", "start", "die", "destroy"], "one container, for the one look"
+    engine.docker("rm", container_name)
+    engine.docker("rmi", tag)
+
+
 RECIPE = """\
 recipe_version: "2"
 model: /models/tiny
@@ -89,14 +166,7 @@ def test_a_large_pull_killed_midway_is_finished_by_the_next_launch(
     ensure_layered(engine, lab.toolbox, (60_000_000,) * 5, f"{LATER}-large", seed=3)
     tag = registry.push(engine, f"{LATER}-large", "vllm/images-large:1")
     engine.docker("rmi", f"{LATER}-large")
-    for path, text in (
-        (tmp_path / f"config/spark-tui/presets/{container_name}.yaml", RECIPE.format(image=tag)),
-        (tmp_path / "store/tiny/config.json", "{}"),
-    ):
-        path.parent.mkdir(parents=True)
-        path.write_text(text)
-    home = {f"XDG_{name}_HOME": str(tmp_path / name.lower()) for name in ("CONFIG", "STATE", "CACHE", "DATA")}
-    env = {**os.environ, **engine.variables(), **home, "SPARK_TUI_STORE": str(tmp_path / "store")}
+    env = home_of(tmp_path, engine, RECIPE.format(image=tag), container_name)
     words = spark_tui("up", container_name, "--port", str(free_port), "--no-wait", "--json")
     with subprocess.Popen(words, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as first:
         assert first.stdout is not None
@@ -136,6 +206,9 @@ async def test_every_failure_of_a_registry_says_what_to_do(
 async def test_a_program_inside_has_no_network_and_leaves_nothing(engine: PrivateEngine, docker: DockerEngine) -> None:
     before = engine.docker("ps", "--all", "--quiet")
     assert await docker.run_once(BUSYBOX, ("sh", "-c", "echo begun; ls /sys/class/net")) == ("begun", "lo")
+    with pytest.raises(errors.DockerError) as caught:
+        await docker.run_once(BUSYBOX, ("touch", "/tmp/probe"))
+    assert "Read-only" in caught.value.detail
     with pytest.raises(errors.DockerError, match="exit code 7") as caught:
         await docker.run_once(BUSYBOX, ("sh", "-c", "echo why >&2; exit 7"))
     assert "why" in caught.value.detail

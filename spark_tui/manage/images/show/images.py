@@ -222,7 +222,11 @@ def image_object(entry: ImageEntry) -> Object:
             {"program": each.title, "version": each.version, "source": each.source} for each in entry.versions
         ],
         "patches": [
-            {"id": id_, "about": patches()[id_].about, **maybe("state", state, "the image was not inspected")}
+            {
+                "id": id_,
+                "about": patches()[id_].about,
+                **maybe("state", state, "the image was not inspected, or its file cannot be read"),
+            }
             for id_, state in entry.patches.items()
         ],
         "used_by": [{"kind": use.kind.value, "name": use.name, "keeps": use.keeps} for use in entry.uses],
