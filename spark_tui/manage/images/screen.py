@@ -79,9 +79,11 @@ class ImagesScreen(ListScreen):
     def show_rows(self) -> None:
         view, reading = self.view, self.world[IMAGES]
         if view is None:
-            waits = reading == NOT_READ_YET
-            text = "Reading images..." if waits else f"{reason_of(reading)} {key_of('reload_images')} tries again."
-            self.rows.show_table(NO_ROWS, fmt.safe(text, "$dim" if waits else "$error"))
+            text = Content.styled("Reading images...", "$dim")
+            if reading != NOT_READ_YET:
+                again = f"{key_of('reload_images')} tries again."
+                text = Content.assemble(fmt.safe(reason_of(reading), "$error"), "\n\n", again)
+            self.rows.show_table(NO_ROWS, text)
         else:
             empty = f"No images, and no presets that name one. {key_of('show_presets')} opens Presets."
             self.rows.show_table(present.images_table(view, self.context.clock.now(), grouped=True, empty=empty))

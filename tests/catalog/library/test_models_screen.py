@@ -607,6 +607,14 @@ def test_an_estimate_never_contradicts_a_published_speed() -> None:
 # --- layout -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("size", SIZES)
+async def test_models_whose_names_begin_alike_are_told_apart(size: tuple[int, int], tmp_path: Path) -> None:
+    async with seen(Stock(tmp_path, simulated=True), size) as sight:
+        for name in ("Gemma-4-26B-A4B-NVFP4", "Qwen3.6-35B-A3B-NVFP4"):
+            await go_to(sight, f"nvidia/{name}")
+            await sight.until(lambda name=name: "GiB" in row_of(sight, name))
+
+
 @pytest.mark.parametrize("size", [(80, 24), (120, 36)], ids=["80x24", "120x36"])
 async def test_layout(size: tuple[int, int], tmp_path: Path, snapshot: Any) -> None:
     from pytest_textual_snapshot import SVGImageExtension

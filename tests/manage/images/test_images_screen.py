@@ -95,6 +95,7 @@ async def test_without_docker_it_says_so_and_a_key_tries_again(kit: Shelf) -> No
     async with seen(kit) as sight:
         await sight.press("2", "9")
         await sight.until_seen("Cannot reach Docker", "^r tries again")
+        assert "systemctl start docker ^r" not in sight.text, "the command is a line of its own"
         kit.docker.come_back()
         await sight.press("ctrl+r")
         await sight.until_seen("vllm/vllm-openai:nightly")

@@ -8,11 +8,12 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from spark_tui.base.actions import key_of
 from spark_tui.base.engine.container import PublishedPort
 from spark_tui.base.engine.metrics_page import MetricPage, Quantile
 from spark_tui.base.engine.state import Endpoint
 from spark_tui.base.errors import EngineUnreachable
-from spark_tui.base.finding import value_of
+from spark_tui.base.finding import Missing, value_of
 from spark_tui.base.gateway import ClientCosts, GatewayStatus
 from spark_tui.base.host.series import Gap, MetricId, SeriesKey, SeriesSlice
 from spark_tui.base.untrusted import encode
@@ -300,6 +301,32 @@ async def test_without_an_engine_the_box_is_drawn_and_words_say_what_to_do() -> 
         await sight.until_seen("memory", "No engine selected", "3 presets")
         assert "decode" not in sight.text
         await sight.until(lambda: screen.query(Graph).first().size.width > 100)  # the only graph has all the room
+
+
+async def test_engines_that_cannot_be_listed_are_not_said_to_be_none() -> None:
+    kit = Kit()
+    kit.docker.go_down()
+    app = opened_on("metrics")(kit.context, UNICODE)
+    async with app.run_test(size=SIZES[0], notifications=True) as pilot:
+        sight = Sight(kit, app, pilot)
+        await sight.until_seen("Cannot list engines.", f"{key_of('show_home')} Home: cause and fix")
+        assert "No engine" not in sight.text and "no engine" not in sight.text
+
+
+async def test_the_footer_names_no_key_of_graphs_that_are_not_there() -> None:
+    acts = {"cursor_back", "pause_metrics", "next_graphs", "yank"}
+    kit, _ = busy_kit()
+    async with looking(kit, (80, 24)) as (sight, screen):
+        await sight.until_seen("TTFT", "42.0 tok/s")
+        assert all(map(screen.offers, acts))
+        await sight.resized((300, 80))
+        await sight.until(lambda: not screen.offers("next_graphs"))  # all of them on one page
+    kit = Kit()
+    kit.host.memory_value = kit.host.pressure_value = Missing("no such file")
+    async with looking(kit) as (sight, screen):
+        await sight.until_seen("No values yet.", "No engine selected.")
+        assert not any(map(screen.offers, acts))
+        assert sight.text.count("running engines") == 1
 
 
 async def test_an_engine_without_metrics_says_why() -> None:

@@ -550,7 +550,7 @@ def _hints(download: Download | None, entry: LibraryEntry | None = None) -> Sect
             hints.append(f"{get} downloads those files again, {key_of('yank')} f copies the command.")
         if any(finding.remedy.startswith("sudo ") for finding in model.findings):
             hints.append(f"{key_of('yank')} f copies the fix.")
-        hints.append(f"{key_of('open_uses')} {'presets using it' if entry.presets else 'drafts a preset for it'}")
+        hints.append(f"{key_of('open_uses')} {'opens its presets' if entry.presets else 'drafts a preset for it'}.")
     return Section(rows=tuple(Row(hint, tone=Tone.QUIET) for hint in hints))
 
 

@@ -158,13 +158,13 @@ def list_table(
     and for findings of the store. `marks` are the full and the empty cell of bars."""
     full, free = marks
     columns = (
-        Column("model", least=18),
+        Column("model", least=22),
         Column("state"),
         Column("size", right=True, keep=7),
-        Column("", keep=4),
+        Column("", keep=3),
         Column("format", keep=6),
         Column("presets", keep=5, least=12),
-        Column("read", right=True, keep=3),
+        Column("read", right=True, keep=4),
     )
     largest = max((each.model.size for each in view.entries), default=0) or 1
     listed = {model_id_of(each) for each in downloads} & {each.model.id for each in view.entries}

@@ -22,7 +22,7 @@ from spark_tui.base.engine.state import EngineState
 from spark_tui.base.finding import Reading, value_of
 from spark_tui.base.graph import WINDOWS, Curve, Panel, clock_text, window_text
 from spark_tui.base.host.series import HOST, MetricId, Sample, SeriesSlice
-from spark_tui.base.page import TONES, Row, Section, Table
+from spark_tui.base.page import TONES, Row, Section, Table, Tone
 from spark_tui.base.page import Page as Sections
 from spark_tui.base.quantities import GIB, human_duration
 from spark_tui.base.text import cells_left
@@ -58,7 +58,7 @@ BETWEEN: Final = 4
 def heading(view: EngineView | None, window: float, page: int, pages: int, room: int) -> Content:
     """` qwen36  ready   1 m [5 m] 15 m 1 h 6 h   page 1/3   vLLM 0.33.0   Qwen/Qwen3.6-35B-A3B`: the window in use is
     in brackets; what runs comes last, where there is room for it."""
-    who = Content.styled(" no engine: the machine only", "$dim")
+    who = Content.styled(" the machine only", "$dim")
     if view is not None:
         who = Content.assemble(fmt.safe(f" {view.name}", "bold"), "  ", fmt.styled(engine_status(view).cell))
     parts: list[Content | tuple[str, str]] = [who, ("   ", "")]
@@ -296,6 +296,8 @@ class MetricsScreen(FrameScreen):
     OF_ENGINE = True
     CSS_PATH = "metrics.tcss"
     BINDINGS: ClassVar[list[BindingType]] = bindings(Scope.METRICS)
+    _pages = 0
+    """Pages of graphs; 0: no values yet."""
 
     def compose_body(self) -> ComposeResult:
         yield TwoEndedLine("metrics-bar")
@@ -311,6 +313,11 @@ class MetricsScreen(FrameScreen):
     @property
     def selected_engine(self) -> EngineView | None:
         return self.world.named(ENGINES, self.spark.selected)
+
+    def offers(self, id_: str) -> bool:
+        if id_ in ("cursor_back", "pause_metrics", "yank") and not self._pages:
+            return False
+        return super().offers(id_) and (id_ != "next_graphs" or self._pages > 1)
 
     def on_mount(self) -> None:
         self._window = float(WINDOWS[1])
@@ -440,12 +447,16 @@ class MetricsScreen(FrameScreen):
 
     def _show_words(self, grid: GraphGrid, current: Reading[EngineMetrics], lifetime: Reading[EngineMetrics]) -> None:
         bar, status = self.query_one("#metrics-bar", TwoEndedLine), self.query_one("#metrics-status", TwoEndedLine)
-        pages = 1 if self.has_class("-only-table") else grid.pages(len(self._panels))
+        pages = 1 if self.has_class("-only-table") else grid.pages(len(self._panels)) * bool(self._panels)
+        if pages != self._pages:
+            self._pages = pages
+            self.name_keys()
         bar.right = pace(self._paused, simulated=self.context.demo)
         room = bar.size.width - bar.right.cell_length
         bar.left = heading(self.selected_engine, self._window, self._page, pages, room)
         bar.renew()
-        trouble = present.trouble(self.selected_engine, current, launch_words(self.world, self.spark.selected))
+        launch = launch_words(self.world, self.spark.selected)
+        trouble = present.trouble(self.selected_engine, current, self.world[ENGINES], launch)
         status.right, room = Content(""), status.size.width - 2
         if self._cursor is not None:
             gap = next(filter(None, (curve.gap_at(self._cursor) for curve in self._curves)), "")
@@ -453,7 +464,7 @@ class MetricsScreen(FrameScreen):
         elif trouble is not None and self._paused is None:
             keys = (
                 f" {key_of('show_presets')} presets  {key_of('show_home')} running engines"
-                if not self.spark.selected
+                if self._panels and trouble.tone is Tone.QUIET and not self.spark.selected
                 else ""
             )
             status.left = fmt.safe(f" {trouble.text}{keys}", fmt.TONE_STYLES[trouble.tone])

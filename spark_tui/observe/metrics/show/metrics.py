@@ -11,10 +11,11 @@ from typing import Any, Final, TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 
+from spark_tui.base.actions import key_of
 from spark_tui.base.engine.metrics_page import Latency, Quantile
 from spark_tui.base.engine.state import EngineState
 from spark_tui.base.errors import SparkError
-from spark_tui.base.finding import Finding, Missing, Ok, Reading, Stale, reason_of, value_of
+from spark_tui.base.finding import NOT_READ_YET, Finding, Missing, Ok, Reading, Stale, reason_of, value_of
 from spark_tui.base.gateway import PEER_MARK, ClientCosts
 from spark_tui.base.graph import Curve, Panel, TimeAxis, seconds_text, totals, value_text
 from spark_tui.base.host.series import MetricId, Sample
@@ -162,8 +163,15 @@ def copied(name: str, at: float, panels: Sequence[Panel], read_series: Read) -> 
     return "\n".join(lines)
 
 
-def trouble(view: EngineView | None, current: Reading[EngineMetrics], launch: str = "") -> Row | None:
+def trouble(
+    view: EngineView | None,
+    current: Reading[EngineMetrics],
+    engines: Reading[tuple[EngineView, ...]],
+    launch: str = "",
+) -> Row | None:
     """Why an engine has no values now; None when it has. `launch` is what has no engine yet: `qwen fetching 16%`."""
+    if view is None and isinstance(engines, Missing) and engines != NOT_READ_YET:
+        return Row(f"Cannot list engines. {key_of('show_home')} Home: cause and fix", tone=Tone.WARNING)
     if view is None:
         return Row(f"{launch}: metrics follow once it serves." if launch else "No engine selected.", tone=Tone.QUIET)
     if isinstance(current, Stale):

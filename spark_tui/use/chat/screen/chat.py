@@ -748,7 +748,7 @@ def empty(view: EngineView | None, engines_reason: str, *, has_previous: bool) -
             fmt.safe(problem.remedy),
             "\n\n",
             (key_of("show_home"), KEY),
-            "  progress\n",
+            "  state and next step\n",
             (key_of("show_logs"), KEY),
             "  log\n\n",
             (leaves, "$dim"),
