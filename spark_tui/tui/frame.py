@@ -52,6 +52,8 @@ DIALOGS: Final = {
     "yank": "spark_tui.tui.modals:YankMenu",
 }
 """Those that every screen may open. Each is imported when it is first shown."""
+_UNDONE: Final = {"Fold": "Unfold", "Pause": "Resume"}
+"""What a key is named where it takes back what it did."""
 TOAST_SECONDS = 3.0
 ERROR_SECONDS = 86_400.0
 """Until a key is pressed."""
@@ -338,6 +340,10 @@ class FrameScreen(QuietScreen[None]):
             return bool(self.context.settings.clusters)
         return id_ != "yank" or type(self).yanks is not FrameScreen.yanks
 
+    def undoes(self, id_: str) -> bool:
+        """Whether the key of that action takes back what it did before: the footer names what it does now."""
+        return self.folded
+
     def chosen_again(self) -> None:
         """Its key was pressed while it was shown already."""
 
@@ -348,7 +354,7 @@ class FrameScreen(QuietScreen[None]):
         typing = hasattr(self.focused, "cursor_blink")  # an Input or a TextArea, which are not imported for this
         keys = self.query_one(KeyBar)
         keys.actions = tuple(
-            replace(each, label="Unfold") if each.label == "Fold" and self.folded else each
+            replace(each, label=_UNDONE[each.label]) if each.label in _UNDONE and self.undoes(each.id) else each
             for each in able
             if self.offers(each.id) and not (typing and each.typed)
         )

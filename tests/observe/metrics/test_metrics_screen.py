@@ -204,6 +204,16 @@ async def test_ascii_means_ascii() -> None:
 # --- time ---------------------------------------------------------------------------------------------
 
 
+async def test_a_page_number_is_whole_or_not_there() -> None:
+    kit, _ = busy_kit("an-engine-with-a-long-name-of-its-own")
+    async with looking(kit, (80, 24)) as (sight, _):
+        await sight.until_seen("TTFT", "42.0 tok/s")
+        for width in range(80, 120, 5):
+            await sight.resized((width, 24))
+            await sight.until(lambda: "live" in sight.text)
+            assert "…" not in sight.text.splitlines()[3].partition("6 h")[2]
+
+
 async def test_keys_change_the_window() -> None:
     kit, _ = busy_kit()
     async with looking(kit) as (sight, _):
@@ -219,7 +229,9 @@ async def test_a_pause_holds_the_picture_and_loses_nothing() -> None:
     async with looking(kit) as (sight, screen):
         await sight.until_seen("TTFT", "42.0 tok/s")
         await drawn(sight, screen)
+        assert "p Pause" in sight.text
         await sight.press("p")
+        await sight.until_seen("p Resume")
         held = [row.text for graph in screen.query(Graph) for row in graph.rows]
         asked = len(source.asked)
         await seconds(sight, 30)
@@ -228,7 +240,7 @@ async def test_a_pause_holds_the_picture_and_loses_nothing() -> None:
         assert len(source.asked) > asked, "measuring goes on"
         await sight.press("p")
         assert [row.text for graph in screen.query(Graph) for row in graph.rows] != held
-        assert "live" in sight.text
+        assert "live" in sight.text and "p Pause" in sight.text
 
 
 async def test_the_cursor_reads_all_graphs_at_one_time_and_goes_back_to_now() -> None:

@@ -338,6 +338,9 @@ class ModelsScreen(ListScreen):
                 return download is not None or (entry is not None and self.context[Library].verifying(entry.model.id))
         return super().offers(id_)
 
+    def undoes(self, id_: str) -> bool:
+        return self.download is not None and self.download.phase.resumable
+
     def _toast(self, text: str) -> None:
         self.notify(clean_line(text), markup=False)
 

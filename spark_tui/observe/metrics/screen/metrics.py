@@ -57,7 +57,7 @@ BETWEEN: Final = 4
 
 def heading(view: EngineView | None, window: float, page: int, pages: int, room: int) -> Content:
     """` qwen36  ready   1 m [5 m] 15 m 1 h 6 h   page 1/3   vLLM 0.33.0   Qwen/Qwen3.6-35B-A3B`: the window in use is
-    in brackets; what runs comes last, where there is room for it."""
+    in brackets; page and what runs come last, where there is room for them."""
     who = Content.styled(" the machine only", "$dim")
     if view is not None:
         who = Content.assemble(fmt.safe(f" {view.name}", "bold"), "  ", fmt.styled(engine_status(view).cell))
@@ -65,13 +65,12 @@ def heading(view: EngineView | None, window: float, page: int, pages: int, room:
     for seconds in WINDOWS:
         text = window_text(seconds)
         parts.append((f"[{text}]", "bold $primary") if seconds == window else (f" {text} ", "$dim"))
-    line = Content.assemble(*parts, (f"   page {page + 1}/{pages}" if pages > 1 else "", "$dim"))
-    if view is None:
-        return line
-    for texts in (
-        (f"{runtime_named(view.runtime).title} {view.version}",),
-        (view.model, view.model.rpartition("/")[2]),
-    ):
+    line = Content.assemble(*parts)
+    more_texts: list[tuple[str, ...]] = [(f"page {page + 1}/{pages}" if pages > 1 else "",)]
+    if view is not None:
+        more_texts.append((f"{runtime_named(view.runtime).title} {view.version}",))
+        more_texts.append((view.model, view.model.rpartition("/")[2]))
+    for texts in more_texts:
         longer = (Content.assemble(line, "   ", fmt.safe(text.strip(), "$dim")) for text in texts if text)
         line = next((more for more in longer if more.cell_length < room), line)
     return line
@@ -296,8 +295,8 @@ class MetricsScreen(FrameScreen):
     OF_ENGINE = True
     CSS_PATH = "metrics.tcss"
     BINDINGS: ClassVar[list[BindingType]] = bindings(Scope.METRICS)
-    _pages = 0
-    """Pages of graphs; 0: no values yet."""
+    _named = (0, False)
+    """What the footer's keys are named for: pages of graphs, 0 where there are no values yet, and whether it pauses."""
 
     def compose_body(self) -> ComposeResult:
         yield TwoEndedLine("metrics-bar")
@@ -315,9 +314,13 @@ class MetricsScreen(FrameScreen):
         return self.world.named(ENGINES, self.spark.selected)
 
     def offers(self, id_: str) -> bool:
-        if id_ in ("cursor_back", "pause_metrics", "yank") and not self._pages:
+        pages, _ = self._named
+        if id_ in ("cursor_back", "pause_metrics", "yank") and not pages:
             return False
-        return super().offers(id_) and (id_ != "next_graphs" or self._pages > 1)
+        return super().offers(id_) and (id_ != "next_graphs" or pages > 1)
+
+    def undoes(self, id_: str) -> bool:
+        return self._named[1]
 
     def on_mount(self) -> None:
         self._window = float(WINDOWS[1])
@@ -448,8 +451,8 @@ class MetricsScreen(FrameScreen):
     def _show_words(self, grid: GraphGrid, current: Reading[EngineMetrics], lifetime: Reading[EngineMetrics]) -> None:
         bar, status = self.query_one("#metrics-bar", TwoEndedLine), self.query_one("#metrics-status", TwoEndedLine)
         pages = 1 if self.has_class("-only-table") else grid.pages(len(self._panels)) * bool(self._panels)
-        if pages != self._pages:
-            self._pages = pages
+        if (pages, self._paused is not None) != self._named:
+            self._named = pages, self._paused is not None
             self.name_keys()
         bar.right = pace(self._paused, simulated=self.context.demo)
         room = bar.size.width - bar.right.cell_length
