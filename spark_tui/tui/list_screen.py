@@ -12,6 +12,7 @@ from textual.containers import Container, Horizontal, VerticalScroll
 from textual.events import Key
 from textual.widgets import Input, TabbedContent, TabPane
 
+from spark_tui.base.actions import of_scope
 from spark_tui.base.page import Page as Sections
 from spark_tui.base.text import clean_line, truncate
 from spark_tui.tui.frame import FrameApp, FrameScreen
@@ -218,15 +219,15 @@ class ListScreen(FrameScreen):
             self.rows.focus()
 
     def key_escape(self, event: Key) -> None:
-        """One step back: from a page to the list, then the filter is cleared, then Home. A screen without a tab has its
-        own action for the last step."""
+        """One step back: from a page to the list, then the filter is cleared, then Home, unless the
+        screen has an action for the last step."""
         field = self.query_one("#filter", Input) if self.FILTER else None
         if field is not None and field.display and (field.has_focus or self.rows.has_focus):
             self.set_filter("")
             self.rows.focus()
         elif not self.rows.has_focus:
             self.rows.focus()
-        elif self.TAB:
+        elif not any("escape" in each.keys for each in of_scope(self.SCOPE)):
             self.spark.switch_mode("home")
         else:
             return

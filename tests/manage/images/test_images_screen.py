@@ -45,8 +45,11 @@ async def test_the_list_groups_images_and_the_page_names_the_users(kit: Shelf) -
             await sight.until_seen("vllm/vllm-openai:nightly", "18.6 GiB", "In use", "Not used")
         text = page(sight, "image")
         assert all(words in text for words in ("runs runs in it", "1 preset: qwen", "v checks the registry", OLD))
-        await sight.press("2")
-        sight.on(ModelsScreen)
+        for back in ("2", "escape"):
+            await sight.press(back)
+            sight.on(ModelsScreen)
+            await sight.press("9")
+            sight.on(ImagesScreen)
 
 
 async def test_a_check_shows_moved_tags_and_why_a_registry_did_not_answer(kit: Shelf) -> None:
@@ -68,6 +71,15 @@ async def test_versions_are_read_inside_and_shown_with_their_source(kit: Shelf) 
         await opened(sight)
         await sight.press("Q")
         await sight.until(lambda: "0.32.0  (read inside)" in page(sight, "image"))
+
+
+async def test_what_is_not_downloaded_is_not_deleted_and_a_key_says_what_can_be(kit: Shelf) -> None:
+    async with seen(kit) as sight:
+        rows = await opened(sight)
+        rows.select("acme/absent:1")
+        await sight.press("delete")
+        await sight.until_seen("acme/absent:1 is not downloaded.")
+        assert "spark-tui images" not in sight.text, "a command is for the shell"
 
 
 async def test_delete_asks_first_and_refuses_what_is_used(kit: Shelf) -> None:

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
+from spark_tui.base.actions import by_front_end
 from spark_tui.base.context import Context
 from spark_tui.base.engine.container import StoredImage
 from spark_tui.base.engine.image import (
@@ -260,7 +261,8 @@ class Images:
         view = await self.refresh()
         entry = find(view, name)
         if entry.stored is None:
-            raise UsageError(f"{entry.name} is not downloaded.", "List what is: spark-tui images")
+            remedy = by_front_end("Select a downloaded image.", "List what is: spark-tui images")
+            raise UsageError(f"{entry.name} is not downloaded.", remedy)
         others = tuple(each for each in view.names_of(entry.stored) if each != entry.name)
         # Another name keeps the image for all but a pin, whose name by digest goes with the tag.
         obstacles = [use.obstacle for use in entry.uses if use.keeps and (not others or use.kind is ImageUser.PIN)]
