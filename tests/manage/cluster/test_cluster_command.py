@@ -156,6 +156,11 @@ def test_a_dry_run_prints_the_docker_run_of_each_node_workers_first(pair: FakeSs
     assert "tp 2, joined by mp" in done.stderr
     assert "unslothai/unsloth#10280" in done.stderr, "what it gains is sourced"
     assert "spark-2, the node with the least memory" in done.stderr
+    assert [done.stderr.count(text) for text in ("memory share 0.64 (auto), not 0.85", "--ipc host")] == [1, 1]
+    assert "presets allow" not in done.stderr, "the recipe is not blamed for what the fabric takes"
+    assert run(pair, "up", "big", "--nodes", "duo").stderr.count("memory share 0.64 (auto), not 0.85") == 1
+    differs = json.loads(run(pair, "up", "big", "--nodes", "duo", "--dry-run", "--json").stdout)["deviations"]
+    assert [each["id"] for each in differs] == ["gpu_memory_utilization", "exposure", "limits", "fabric", "folders"]
 
 
 def test_the_fit_is_that_of_the_node_with_the_least_memory(pair: FakeSsh) -> None:

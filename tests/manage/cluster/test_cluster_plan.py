@@ -20,6 +20,7 @@ from spark_tui.catalog.presets.adapter.store import parse
 from spark_tui.catalog.presets.model.overrides import overrides_from_pairs
 from spark_tui.catalog.presets.model.preset import Origin, Preset
 from spark_tui.catalog.presets.model.recipe import preset_from
+from spark_tui.catalog.presets.model.rules import check
 from spark_tui.manage.cluster.model.plan import SPREADS, ClusterLayout, ClusterPlan, plan_cluster, router_port
 from spark_tui.manage.cluster.model.variables import FORBIDDEN, VARIABLES, Backend
 from tests import TESTS
@@ -57,6 +58,31 @@ def argv(plan: ClusterPlan, rank: int = 0) -> tuple[str, ...]:
 
 def env(plan: ClusterPlan, rank: int = 0) -> dict[str, str]:
     return {each.name: each.value for each in plan.ranks[rank].plan.spec.env}
+
+
+# --- beside its recipe ------------------------------------------------------------------------------------
+
+
+def differs(plan: ClusterPlan) -> dict[str, str]:
+    return {each.id: each.launch for each in check.deviations(plan.head.plan)}
+
+
+def test_a_head_says_what_the_fabric_takes_and_who_reaches_it() -> None:
+    needed, rdma = "--network host --ipc host", "--device /dev/infiniband --cap-add IPC_LOCK"
+    for settings in ((), ("distributed_executor_backend=ray",)):
+        found = differs(planned(preset(), 2, *settings))
+        assert (found["fabric"], found["exposure"]) == (f"{needed} {rdma}", "--host 127.0.0.1")
+        assert not {"ipc", "shm_size"} & found.keys()
+    assert "exposure" not in differs(planned(preset(), 2, "exposure=lan"))
+    own = "executor_config: {network: host, ipc: host}\n"
+    assert differs(planned(preset(own)))["fabric"] == rdma, "what the recipe says is no deviation"
+    sized = differs(planned(preset("executor_config: {shm_size: 32g}\n")))
+    assert sized["fabric"] == f"--network host {rdma}" and "ipc" not in sized
+
+
+def test_a_replica_says_that_the_fabric_reaches_it_too() -> None:
+    found = differs(planned(preset(), 2, spread=Spread.REPLICAS))
+    assert found["exposure"] == "-p 127.0.0.1:8000:8000 -p 192.168.100.1:8000:8000" and "fabric" not in found
 
 
 # --- beside other launchers -------------------------------------------------------------------------------

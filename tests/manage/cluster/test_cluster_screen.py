@@ -200,6 +200,7 @@ async def test_the_preview_has_the_verdict_and_the_command_of_each_node(sparks: 
         page = sight.app.screen.query_one("#preview", Page)
         text = page.say(100).plain
         assert text.count("docker run") == 2
+        assert text.count("Other than the recipe") == text.count("--device /dev/infiniband --cap-add IPC_LOCK:") == 1
         assert "--pipeline-parallel-size 2" in " ".join(text.split())
 
 

@@ -32,6 +32,8 @@ def test_a_dry_run_says_what_differs_and_changes_nothing() -> None:
         {"id": "max_model_len", "label": "context tokens", "before": "4096", "after": "2048"}
     ]
     assert plan["requests_in_flight"] is None
+    assert {"ipc", "exposure"} <= {each["id"] for each in plan["deviations"]}
+    assert shown.out.count("--shm-size 10g, not --ipc host") == 1
     assert len(world.docker.created) == 1
 
 
@@ -39,6 +41,7 @@ def test_it_asks_and_restarts_at_the_same_port() -> None:
     world = world_with_engine()
     refused = world.run(*EDIT, keyboard="\n")
     assert (refused.code, len(world.docker.created)) == (0, 1)
+    assert refused.err.count("--shm-size 10g, not --ipc host") == 1
     assert world.run(*EDIT, "--json").code == 4, "nobody is there to answer"
     done = world.run(*EDIT, keyboard="y\n")
     assert (done.code, done.out) == (0, "http://127.0.0.1:8123\n"), done.err

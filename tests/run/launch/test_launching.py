@@ -37,10 +37,10 @@ def test_a_dry_run_prints_the_exact_command_and_changes_nothing() -> None:
     world = ready_world()
     dry = world.run(*UP, "--dry-run")
     assert dry.code == 0
-    differs = dry.err.removesuffix(WARNED).splitlines()
-    assert dry.err.endswith(WARNED) and len(differs) == len(DEVIATIONS), "it says what the launch itself will say"
-    assert differs[0].startswith("note: memory share 0.85 (auto): ") and "vLLM's own is 0.92" in differs[0]
-    assert differs[1].startswith("note: --shm-size 10g, not --ipc host: ")
+    differs = dry.err.removesuffix(WARNED).splitlines()[1:]
+    assert dry.err.endswith(WARNED) and len(differs) == len(DEVIATIONS)
+    assert differs[0].startswith("  - memory share 0.85 (auto): ") and "vLLM's own is 0.92" in differs[0]
+    assert differs[1].startswith("  - --shm-size 10g, not --ipc host: ")
     assert world.docker.created == []
     assert not world.host.made
     world.run(*UP)
@@ -113,6 +113,7 @@ def test_a_person_at_the_keyboard_types_the_name_to_insist(typed: str, code: int
     assert result.code == code
     assert "Type tiny-1b to launch anyway" in result.err
     assert bool(world.docker.created) is (code == 0)
+    assert [result.err.count(text) for text in (WARNED.split(":")[1], "--shm-size 10g, not --ipc host")] == [1, 1]
 
 
 # --- the story --------------------------------------------------------------------------------------------
@@ -143,7 +144,9 @@ Talk to it: spark-tui chat tiny-1b
 def test_a_launch_in_a_pipe_is_told_line_by_line_and_prints_the_address() -> None:
     world = ready_world()
     result = world.run(*UP)
-    assert (result.code, result.out, result.err) == (0, "http://127.0.0.1:8000\n", WARNED + STORY)
+    dry = ready_world().run(*UP, "--dry-run").err
+    assert dry.endswith(WARNED), "what differs from the recipe is said as in a dry run"
+    assert (result.code, result.out, result.err) == (0, "http://127.0.0.1:8000\n", dry + STORY)
     assert [request.model for request in world.api.asked] == ["tiny"], "the first request is made"
 
 
@@ -154,7 +157,7 @@ def test_on_a_terminal_the_running_step_is_one_line_that_is_written_over() -> No
     plain = [re.sub("\x1b\\[[0-9;]*m", "", line) for line in visible]
     story = [line for line in STORY.splitlines() if "..." not in line]
     assert plain[-len(story) :] == story
-    assert plain[0].startswith("note: 1 note more")
+    assert plain[-len(story) - 1].startswith("note: 1 note more")
 
 
 def test_as_data_there_is_one_object_per_change_and_a_result() -> None:
@@ -179,6 +182,7 @@ def test_as_data_there_is_one_object_per_change_and_a_result() -> None:
         "http://127.0.0.1:8000",
     )
     assert end["already_running"] is False
+    assert [each["id"] for each in end["deviations"]] == DEVIATIONS
     assert [phase["id"] for phase in end["phases"]][:3] == ["container", "config", "weights"]
 
 

@@ -10,7 +10,7 @@ from spark_tui.base.context import Context
 from spark_tui.base.errors import SparkError
 from spark_tui.base.finding import Finding
 from spark_tui.base.page import maybe
-from spark_tui.catalog.fit.show.launch import deviation_object, deviations_page
+from spark_tui.catalog.fit.show.launch import deviations_object, deviations_page
 from spark_tui.catalog.fit.show.preset_files import (
     last_good_object,
     last_good_rows,
@@ -27,7 +27,6 @@ from spark_tui.catalog.fit.use.fit import LaunchChecks, observe
 from spark_tui.catalog.presets.model.overrides import Overrides
 from spark_tui.catalog.presets.model.plan import LaunchPlan
 from spark_tui.catalog.presets.model.preset import Preset
-from spark_tui.catalog.presets.model.rules.check import deviations
 from spark_tui.catalog.presets.use.pins import LastGood, PinPlan, Pins
 from spark_tui.catalog.presets.use.rights import drifts, find_preset
 from spark_tui.cli.command import command, preset_argument
@@ -47,8 +46,7 @@ def show_preset(session: Session, name: str) -> None:
         return preset, drifts(context, (preset,)).get(preset.name), last, *await _planned(context, preset)
 
     preset, drift, last, plan, why = session.run(load)
-    differs = None if plan is None else [deviation_object(each) for each in deviations(plan)]
-    launch = maybe("deviations", differs, why)
+    launch = maybe("deviations", None if plan is None else deviations_object(plan), why)
     session.out.json({**preset_detail(preset), **launch, **drift_object(drift), **last_good_object(last)})
     good = last_good_rows(last, f"spark-tui presets pin {preset.name}")
     session.out.page((*overview(preset, drift=drift, good=good), *recipe(preset), *deviations_page(plan)))

@@ -10,7 +10,7 @@ from spark_tui.base.quantities import short_tokens
 from spark_tui.catalog.fit.model.fit import Fit, FitChange, FitWord
 from spark_tui.catalog.fit.model.verdict import LaunchVerdict, fit_lines
 from spark_tui.catalog.presets.model.plan import LaunchPlan
-from spark_tui.catalog.presets.model.rules.check import Deviation, deviations
+from spark_tui.catalog.presets.model.rules.check import deviations
 
 FIT_TONES: Final = {
     FitWord.FITS: Tone.GOOD,
@@ -166,9 +166,17 @@ def deviations_page(plan: LaunchPlan | None) -> Page:
     return (Section("Other than the recipe", rows),) if rows else ()
 
 
-def deviation_object(each: Deviation) -> Object:
-    source = maybe("source", each.source or None, "the recipe does not say")
-    return {"id": each.id, **source, "launch": each.launch, "reason": each.why}
+def deviations_object(plan: LaunchPlan) -> list[Object]:
+    """As `deviations_page`, by id; `source` is null where the recipe does not say."""
+    return [
+        {
+            "id": each.id,
+            **maybe("source", each.source or None, "the recipe does not say"),
+            "launch": each.launch,
+            "reason": each.why,
+        }
+        for each in deviations(plan)
+    ]
 
 
 # --- the values of the form ---------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from spark_tui.base.errors import SparkError
 from spark_tui.base.finding import Severity
 from spark_tui.base.page import finding_fix
 from spark_tui.base.remote import Spread
+from spark_tui.catalog.fit.show.launch import deviations_object, deviations_page
 from spark_tui.catalog.fit.use.fit import WillNotFit
 from spark_tui.catalog.presets.model.overrides import overrides_from_pairs
 from spark_tui.catalog.presets.use.rights import find_preset, require_reviewed
@@ -42,7 +43,7 @@ def launch_on_nodes(
     plan = verdict.plan
     if dry_run:
         session.out.answer(cluster.verdict_object(verdict), cluster.commands(plan))
-        session.err.page(cluster.verdict_page(verdict))
+    session.err.page(cluster.verdict_page(verdict) if dry_run else deviations_page(plan.head.plan))
     session.err.note(*plan.notes)
     for each in verdict.findings:
         if each.severity is not Severity.INFO:
@@ -63,7 +64,8 @@ def launch_on_nodes(
             context[ClusterLauncher].watched(ready)
         except SparkError as error:
             session.err.note(str(error))
-        session.out.json_line({"type": "result", **cluster.record_object(ready)})
+        differs = deviations_object(plan.head.plan)
+        session.out.json_line({"type": "result", **cluster.record_object(ready), "deviations": differs})
         if router := cluster.router_url(ready):
             session.out.line(f"{router} (router)")
         session.out.lines(f"http://{LOOPBACK}:{each.start.ports[0]}  on {each.node.name}" for each in ready.servers)

@@ -334,10 +334,9 @@ def _rank_plan(
     env_file: str | None,
 ) -> LaunchPlan:
     """One rank: the plan of a single node, with its own words, variables, rights and labels."""
-    joined, is_worker = rank.backend is not Backend.NONE, rank.number > 0
+    joined, is_worker, options = rank.backend is not Backend.NONE, rank.number > 0, preset.options
     words = _words(ranks, rank, layout, paths)
     if joined:
-        options = preset.options
         ipc = options.ipc or ("" if options.shm_size else "host")
         preset = replace(preset, options=replace(options, network=HOST_NETWORK, ipc=ipc))
         recipe = {name: text for name, text in preset.env if name not in FORBIDDEN}
@@ -379,7 +378,7 @@ def _rank_plan(
     lists = ((LABEL_NODES, names), (LABEL_FABRIC, node.fabric), (LABEL_RAILS, node.hca or node.interfaces))
     where = tuple((key, ",".join(values)) for key, values in lists if values)
     spec = replace(spec, labels=(*labels, (LABEL_LAUNCH, launch_id), *where, settings))
-    return replace(found, spec=spec, overrides=overrides)
+    return replace(found, spec=spec, overrides=overrides, preset=replace(found.preset, options=options))
 
 
 def router_port(plan: ClusterPlan) -> int | None:

@@ -9,7 +9,7 @@ from spark_tui.base.errors import SparkError, UsageError
 from spark_tui.base.page import Page, Row, Section, Tone
 from spark_tui.base.remote import Cluster, Spread
 from spark_tui.catalog.fit.model.verdict import LaunchVerdict
-from spark_tui.catalog.fit.show.launch import judgement_page
+from spark_tui.catalog.fit.show.launch import deviations_page, judgement_page
 from spark_tui.catalog.fit.show.presets import refusal
 from spark_tui.catalog.presets.model.overrides import Overrides
 from spark_tui.catalog.presets.model.plan import LaunchPlan
@@ -97,6 +97,7 @@ class PlacedLaunchForm(LaunchForm):
             *judgement_page(self.judgement),
             Section(rows=notes),
             Section(command=present.commands(verdict.plan)),
+            *deviations_page(self.judgement.plan),
             present.spreads_section(verdict.plan, PARALLEL),
         )
 

@@ -33,7 +33,7 @@ from spark_tui.base.protocol import NodeLook, NodeVersion, RankState, rank_of
 from spark_tui.base.quantities import gib, human_bytes, human_duration
 from spark_tui.base.remote import Cluster, ClusterNode, memory_words
 from spark_tui.base.text import clean_line
-from spark_tui.catalog.fit.show.launch import fit_object, fit_verdict
+from spark_tui.catalog.fit.show.launch import deviations_object, deviations_page, fit_object, fit_verdict
 from spark_tui.catalog.models.show.downloads import percent
 from spark_tui.manage.cluster.model.copying import CopyPhase, CopyProgress
 from spark_tui.manage.cluster.model.plan import SPREADS, ClusterPlan
@@ -135,9 +135,15 @@ def commands(plan: ClusterPlan) -> str:
 
 
 def verdict_page(verdict: ClusterVerdict) -> Page:
-    """How it is spread, what joins it, the memory of each node, the fit on the smallest, and every way of spreading
-    with its gain and cost, and who measured it."""
-    return (layout_section(verdict), *fit_verdict(verdict.fit), spreads_section(verdict.plan, "--parallel"))
+    """How it is spread, what joins it, the memory of each node, the fit on the smallest, what is done otherwise than
+    the recipe says, and every way of spreading with its gain and cost, and who measured it."""
+    plan = verdict.plan
+    return (
+        layout_section(verdict),
+        *fit_verdict(verdict.fit),
+        *deviations_page(plan.head.plan),
+        spreads_section(plan, "--parallel"),
+    )
 
 
 def layout_section(verdict: ClusterVerdict) -> Section:
@@ -195,6 +201,7 @@ def verdict_object(verdict: ClusterVerdict) -> Object:
             }
             for kind, facts in SPREADS.items()
         ],
+        "deviations": deviations_object(plan.head.plan),
         "fit": fit_object(plan.head.plan.preset.name, verdict.fit),
         "findings": [finding_object(each) for each in verdict.findings],
         "notes": list(plan.notes),

@@ -8,6 +8,7 @@ import click
 
 from spark_tui.base.context import Context
 from spark_tui.base.errors import UsageError
+from spark_tui.catalog.fit.show.launch import deviations_page
 from spark_tui.catalog.presets.model.overrides import pairs_from
 from spark_tui.catalog.presets.use.last_launches import LastLaunches
 from spark_tui.cli.command import command, engine_argument, settings_option, yes_option
@@ -62,15 +63,16 @@ def edit(
         return await context[Editor].plan(await view_of(context, container), changes)
 
     plan = session.run(look, changes=True)
+    page = (*deviations_page(plan.launch), *edit_page(plan))  # the changes stand by the question
     if session.as_json and (dry_run or not plan.differences):
         session.out.json_line({"type": "plan", **edit_object(plan)})
     elif not plan.differences:
         session.err.say(f"{plan.name} already runs with these settings.")
     elif dry_run:
-        session.out.page(edit_page(plan))
+        session.out.page(page)
     if dry_run or not plan.differences:
         return
-    session.err.page(edit_page(plan))
+    session.err.page(page)
     sure = confirm(session, f"Restart {plan.name} with these changes?", yes=yes)
     if not (sure and may(session, "Restart", plan.name, yes=yes)):
         session.err.say("Nothing was changed.")

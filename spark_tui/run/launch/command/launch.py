@@ -13,11 +13,10 @@ from spark_tui.base.jobs import StepState
 from spark_tui.base.page import finding_fix, finding_object
 from spark_tui.base.text import clean_line
 from spark_tui.catalog.fit.model.verdict import LaunchVerdict
-from spark_tui.catalog.fit.show.launch import deviation_object, verdict_object
+from spark_tui.catalog.fit.show.launch import deviations_object, deviations_page, verdict_object
 from spark_tui.catalog.fit.use.fit import LaunchChecks, WillNotFit, observe
 from spark_tui.catalog.presets.model.overrides import overrides_from_pairs
 from spark_tui.catalog.presets.model.plan import LaunchPlan, key_wanted
-from spark_tui.catalog.presets.model.rules.check import deviations
 from spark_tui.catalog.presets.use.last_launches import LastLaunches
 from spark_tui.catalog.presets.use.launch_downloads import launch_downloads
 from spark_tui.catalog.presets.use.rights import find_preset, require_reviewed
@@ -42,12 +41,19 @@ def launch(session: Session, name: str, pairs: dict[str, str], how: Mapping[str,
             session.err.say(f"  - {change.summary}{f' ({set_options(change.pairs)})' if change.pairs else ''}")
         if not typed(session, f"It will fail or may freeze the machine. Type {name} to launch anyway: ", name):
             raise
-        _launch(session, name, pairs, {**how, "force": True})
+        _launch(session, name, pairs, {**how, "force": True}, again=True)
 
 
 def _launch(
-    session: Session, name: str, pairs: dict[str, str], how: Mapping[str, bool], *, service: bool = False
+    session: Session,
+    name: str,
+    pairs: dict[str, str],
+    how: Mapping[str, bool],
+    *,
+    service: bool = False,
+    again: bool = False,
 ) -> None:
+    """`again`: the plan was shown before the question."""
     overrides = overrides_from_pairs(pairs)
     engine = overrides.name or name
     moved: dict[str, StepState] = {}
@@ -66,7 +72,8 @@ def _launch(
         planned = await context[LaunchChecks].launch(preset, overrides)
         verdict = planned.judge()
         findings = verdict.findings
-        _note(session, name, verdict.plan, pairs, findings)
+        if not again:
+            _note(session, name, verdict.plan, pairs, findings)
         request = LaunchRequest(preset, overrides, **how)
         session.err.note(*context[LastLaunches].keep(preset, overrides))
         launching = partial(context[Launcher].launch, request, planned=planned)
@@ -97,7 +104,6 @@ def plan_launch(session: Session, name: str, pairs: dict[str, str], *, fetch: bo
 
     verdict = session.run(work)
     plan, findings = verdict.plan, verdict.findings
-    differs = deviations(plan)
     session.out.answer(
         {
             "id": plan.spec.name,
@@ -111,19 +117,20 @@ def plan_launch(session: Session, name: str, pairs: dict[str, str], *, fetch: bo
             "argv": list(render_argv(plan.spec)),
             "directories": list(plan.directories),
             "notes": list(plan.notes),
-            "deviations": [deviation_object(each) for each in differs],
+            "deviations": deviations_object(plan),
             "fit": verdict_object(verdict.fit),
             "findings": [finding_object(each) for each in findings],
         },
         render_text(plan.spec),
     )
-    session.err.note(*(each.text for each in differs))
     _note(session, name, plan, pairs, findings)
     session.err.note(*(f"{path} holds the keys; spark-tui writes it at launch." for path in plan.spec.env_files))
 
 
 def _note(session: Session, name: str, plan: LaunchPlan, pairs: dict[str, str], findings: tuple[Finding, ...]) -> None:
-    """The plan's notes, errors and warnings of the rules, and the number of further notes; nothing is refused."""
+    """What is done otherwise than the recipe says, the plan's notes, errors and warnings of the rules, and the number
+    of further notes; nothing is refused."""
+    session.err.page(deviations_page(plan))
     session.err.note(*plan.notes)
     loud = [each for each in findings if each.severity is not Severity.INFO]
     session.err.note(*(f"{each.summary} {finding_fix(each, flags=True)}" for each in loud))
@@ -151,6 +158,7 @@ def _show_result(
             "already_running": launched.already_running,
             "phases": timeline_object(view.timeline),
             "notes": list(plan.notes),
+            "deviations": deviations_object(plan),
             "findings": [finding_object(each) for each in findings],
         }
     )

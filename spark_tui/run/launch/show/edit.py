@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from spark_tui.base.page import Column, Object, Page, Row, Section, Table, Tone, cells
 from spark_tui.base.quantities import human_count, human_duration
+from spark_tui.catalog.fit.show.launch import deviations_object
 from spark_tui.run.launch.use.edit import EditPlan
 
 
@@ -43,4 +44,5 @@ def edit_object(plan: EditPlan) -> Object:
         "requests_in_flight": plan.in_flight,
         "usual_start_seconds": plan.start_seconds,
         "preset_changed_since_launch": plan.drifted,
+        "deviations": deviations_object(plan.launch),
     }

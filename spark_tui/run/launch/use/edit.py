@@ -31,6 +31,7 @@ from spark_tui.base.ports import EDITS, ContainerEngine, LogArchive, SecretStore
 from spark_tui.catalog.fit.use.fit import LaunchChecks
 from spark_tui.catalog.presets.model.diff import diff
 from spark_tui.catalog.presets.model.overrides import Overrides, all_pairs, overrides_from_pairs, pairs_of
+from spark_tui.catalog.presets.model.plan import LaunchPlan
 from spark_tui.catalog.presets.model.preset import PresetCatalogue
 from spark_tui.catalog.presets.model.rules.context import given_settings
 from spark_tui.catalog.presets.use.rights import catalogue
@@ -75,14 +76,15 @@ class SettingChange(Struct, frozen=True):
 
 
 class EditPlan(Struct, frozen=True):
-    """A change of a running engine. `in_flight`: requests that it answers now, `start_seconds`: its usual start; None
-    where unknown. `drifted`: its preset or image has changed since its launch, and the new settings start with those
-    of now."""
+    """A change of a running engine; `launch` is the new one. `in_flight`: requests that it answers now,
+    `start_seconds`: its usual start; None where unknown. `drifted`: its preset or image has changed since its launch,
+    and the new settings start with those of now."""
 
     name: str
     container: str
     before: LaunchRequest
     after: LaunchRequest
+    launch: LaunchPlan
     differences: tuple[SettingChange, ...]
     in_flight: int | None = None
     start_seconds: float | None = None
@@ -180,6 +182,7 @@ class Editor(Struct, eq=False):
             view.container.id,
             before,
             after,
+            new,
             tuple(_difference(row.setting, row.preset, row.launch, view.runtime) for row in rows),
             await self._in_flight(name) if view.container.running else 0,
             median(past[-MAX_STARTS:]) if past else None,

@@ -16,13 +16,14 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from spark_tui.base.engine.container import LOOPBACK, STORE_TARGET, ContainerSpec, EnvVar
+from spark_tui.base.engine.container import ALL_INTERFACES, LOOPBACK, STORE_TARGET, ContainerSpec, EnvVar
 from spark_tui.base.engine.docker_run import port_value, read_ulimit, ulimit_value, volume_value
 from spark_tui.base.engine.invocation import parse
 from spark_tui.base.engine.runtimes import known_models
 from spark_tui.base.errors import SparkError
 from spark_tui.base.finding import Change, Finding, Severity, pairs_text
 from spark_tui.base.quantities import docker_size
+from spark_tui.base.settings import ExposureChoice
 from spark_tui.catalog.presets.model import rights
 from spark_tui.catalog.presets.model.command import HOST_NETWORK, command_of
 from spark_tui.catalog.presets.model.overrides import AUTO, SHARE, Overrides, with_change
@@ -141,7 +142,7 @@ def judge(image: str, model: str, argv: tuple[str, ...], env: tuple[str, ...], a
 
 EUGR_SHARE: Final = 0.7
 """What recipes of eugr's spark-vllm-docker take."""
-_EXPOSED: Final = "open to this machine alone; exposure=lan opens it, with an API key"
+_EXPOSED: Final = "closed to the local network; exposure=lan opens it, with an API key"
 _PARSERS: Final = ("tool_call_parser", "reasoning_parser", "enable_auto_tool_choice", "jinja")
 
 
@@ -160,8 +161,8 @@ class Deviation(Struct, frozen=True):
 
 
 def deviations(found: LaunchPlan) -> tuple[Deviation, ...]:
-    """What a launch on one machine does otherwise than its recipe and the person's own settings say: first what changes
-    the recipe, then what is added."""
+    """What a launch, or its head on several machines, does otherwise than its recipe and the person's own settings say:
+    first what changes the recipe, then what is added."""
     given = found.overrides
     plain = replace(given, auto_share=False, gpu_memory_utilization=None) if given.auto_share else given
     return (*_share(found, plain), *_container(found), *_options(found, plain), *_added(found))
@@ -192,17 +193,17 @@ def _as_published(preset: Preset) -> bool:
 def _container(found: LaunchPlan) -> Iterator[Deviation]:
     spec, options, published = found.spec, found.preset.options, _as_published(found.preset)
     size = f"--shm-size {docker_size(spec.shm_size)}"
-    if options.ipc is None and published and not found.preset.cpu_only:
+    if not spec.ipc and options.ipc is None and published and not found.preset.cpu_only:
         yield Deviation("ipc", "--ipc host", size, "room for the engine's processes, and the host's stays its own")
-    elif options.ipc is None and options.shm_size is None:
+    elif not spec.ipc and options.ipc is None and options.shm_size is None:
         yield Deviation("shm_size", "Docker's 64m", size, "PyTorch's processes need more")
     if options.restart_policy is None and found.preset.origin is Origin.BUILTIN:
         why = "a crash loop can take a Spark down; boot starts an engine with the machine"
         yield Deviation("restart", "unless-stopped", "--restart no", why)
-    for port in spec.ports:
-        if port.host_ip == LOOPBACK:
-            open_ = f"-p {port.host_port}:{port.container_port}" if published else ""
-            yield Deviation("exposure", open_, f"-p {port_value(port)}", _EXPOSED)
+    closed = [each for each in spec.ports if each.host_ip != ALL_INTERFACES]  # a replica has one on the fabric too
+    if closed:
+        open_ = f"-p {closed[0].host_port}:{closed[0].container_port}" if published else ""
+        yield Deviation("exposure", open_, " ".join(f"-p {port_value(each)}" for each in closed), _EXPOSED)
 
 
 def _options(found: LaunchPlan, plain: Overrides) -> Iterator[Deviation]:
@@ -214,9 +215,10 @@ def _options(found: LaunchPlan, plain: Overrides) -> Iterator[Deviation]:
         words = " ".join(word for each in parsers for word in each.words)
         why = "added for tool calls, as the model's family has them; tool_calls=off leaves them out"
         yield Deviation("parsers", "", words, why)
-    host, stated = command.invocation.value("host"), found.preset.default("host") or command.asked.value("host")
-    if found.preset.options.network == HOST_NETWORK and host == LOOPBACK != stated:
-        yield Deviation("exposure", f"--host {stated}" if stated else "", f"--host {host}", _EXPOSED)
+    on_host, stated = found.spec.network == HOST_NETWORK, found.preset.default("host") or command.asked.value("host")
+    closed = found.preset.server.host_option and found.overrides.exposure is ExposureChoice.LOCAL
+    if on_host and closed and stated != LOOPBACK:
+        yield Deviation("exposure", f"--host {stated}" if stated else "", f"--host {LOOPBACK}", _EXPOSED)
 
 
 def _added(found: LaunchPlan) -> Iterator[Deviation]:
@@ -227,6 +229,16 @@ def _added(found: LaunchPlan) -> Iterator[Deviation]:
     words += [f"-e {each.name}={each.value}" for each in spec.env if each.name not in own]
     why = "pinned memory, long loads, and a system that outlives its engine"
     yield Deviation("limits", "", " ".join(words), why)
+    options = preset.options
+    rights: tuple[tuple[str, tuple[str, ...], tuple[str | None, ...]], ...] = (
+        ("network", (spec.network,), ("", options.network)),
+        ("ipc", (spec.ipc,), ("", options.ipc)),
+        ("device", spec.devices, options.devices),
+        ("cap-add", spec.cap_add, options.cap_add),
+    )
+    fabric = " ".join(f"--{name} {each}" for name, has, given in rights for each in has if each not in given)
+    if fabric:
+        yield Deviation("fabric", "", fabric, "the nodes reach one another by RDMA")
     caches = len(spec.mounts) - len(preset.mounts) - 1
     store = next((f"-v {volume_value(each)}" for each in spec.mounts if each.target == STORE_TARGET), "")
     kept = f"{store} and {caches} compile cache{'s' * (caches > 1)}" if caches > 0 else store
