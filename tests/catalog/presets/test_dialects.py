@@ -207,7 +207,7 @@ def test_a_file_has_the_share_of_the_recipe_and_says_what_a_launch_takes_now(pla
     (place.own / "heron.yaml").write_text(text + "defaults: {gpu_memory_utilization: 0.7}\n" * bool(share))
     dry = place.world.run("up", "heron", "--dry-run", "--json").json
     assert "--gpu-memory-utilization" in dry["argv"], "a launch always has a number"
-    for form in ("docker-run", "compose", "systemd", "quadlet"):
+    for form in ("docker-run", "compose", "systemd", "quadlet", "sparkrun"):
         result = place.run("export", "heron", "--format", form)
         assert ("0.7" in result.out, "--gpu-memory-utilization" in result.out) == (bool(share), bool(share))
         assert ("the recipe's memory share, 0.7" if share else "no memory share") in " ".join(result.err.split())
@@ -245,6 +245,18 @@ def test_sparkrun_gets_the_recipe_as_it_is_written_with_the_changes_in_it(heron:
     assert recipe["scheduler"] == "spread"
     assert recipe["command"].endswith("--port {port} \\\n  --max-num-seqs {max_num_seqs} --x '{\"a\": 1}'\n")
     assert "API key" in result.err
+
+
+def test_every_export_says_once_what_a_launch_does_otherwise(heron: Place) -> None:
+    for form in ("docker-run", "compose", "systemd", "quadlet", "sparkrun"):
+        notes = heron.run("export", "heron", "--format", form, "--json").json["notes"]
+        for words in ("--shm-size 10g, not Docker's 64m: ", "-p 127.0.0.1:8000:8000: "):
+            (note,) = [each for each in notes if words in each]
+            assert note.startswith(words) is (form != "sparkrun"), "a recipe has nothing of a launch"
+    shared = heron.run("export", "heron", "--format", "sparkrun", "--set", "exposure=lan")
+    assert "127.0.0.1" not in shared.err
+    (heron.own / "heron.yaml").write_text(f"{V2}min_nodes: 2\n")
+    assert heron.run("export", "heron", "--format", "sparkrun", "--json").json["notes"] == []
 
 
 def test_how_to_draft_stands_in_the_recipe_as_a_whole_config(heron: Place) -> None:

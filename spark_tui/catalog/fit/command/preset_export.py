@@ -10,9 +10,7 @@ import click
 from spark_tui.base.context import Context
 from spark_tui.base.engine.container import ContainerSpec
 from spark_tui.base.engine.docker_run import render_text
-from spark_tui.base.errors import (
-    PresetError,
-)
+from spark_tui.base.errors import PresetError, SparkError
 from spark_tui.base.finding import Severity
 from spark_tui.base.page import maybe
 from spark_tui.catalog.fit.use.fit import LaunchChecks, observe
@@ -71,12 +69,16 @@ def export_preset(session: Session, name: str, format_: str, settings: tuple[str
 
     async def work(context: Context) -> tuple[str, Sequence[str]]:
         preset = find_preset(context, name)
-        if format_ in _OF_SPEC:
-            await observe(context, session.err.note)
+        recipe = None if format_ in _OF_SPEC else _of_recipe(context, preset, overrides)
+        await observe(context, session.err.note)
+        try:
             launch = await context[LaunchChecks].launch(preset, overrides)
-            text, notes = _of_plan(launch.plan, format_)
-            return text, (*_share_notes(launch.settle()), *notes)
-        return _of_recipe(context, preset, overrides)
+        except SparkError:
+            if recipe is None:
+                raise
+            return recipe  # for several nodes, or with values left open
+        text, notes = recipe or _of_plan(launch.plan, format_)
+        return text, (*_differences(launch.settle(), format_), *notes)
 
     text, notes = session.run(work)
     if output:
@@ -93,9 +95,7 @@ def _of_plan(plan: LaunchPlan, format_: str) -> tuple[str, Sequence[str]]:
     file, then, make = _OF_SPEC[format_]
     name = plan.spec.name
     about = [f"Made by spark-tui from its preset {plan.preset.name}."]
-    left = (SHARE, "limits", "folders", *(("restart",) if format_ in ("systemd", "quadlet") else ()))
-    notes = [each.text for each in deviations(plan) if each.id not in left]  # a service restarts it
-    notes += [*plan.notes, *(each.summary for each in findings_of(plan.preset) if each.severity is Severity.ERROR)]
+    notes = [*plan.notes, *(each.summary for each in findings_of(plan.preset) if each.severity is Severity.ERROR)]
     if then:
         about += [f"Save it as {file.format(name=name)}, then:", f"  {then.format(name=name)}"]
     for path in plan.spec.env_files:
@@ -105,14 +105,18 @@ def _of_plan(plan: LaunchPlan, format_: str) -> tuple[str, Sequence[str]]:
     return make(plan.spec, tuple(about)), notes
 
 
-def _share_notes(settled: LaunchPlan) -> Iterator[str]:
-    """That a file has the recipe's memory share, where a launch follows the memory of its moment."""
+def _differences(settled: LaunchPlan, format_: str) -> Iterator[str]:
+    """Where the file, or a launch by spark-tui, is not as the recipe says. Every file has the recipe's memory share,
+    where a launch follows the memory of its moment; a recipe has nothing of a launch."""
+    left = ("limits", "folders", *(("restart",) if format_ in ("systemd", "quadlet") else ()))  # a service restarts it
     for each in deviations(settled):
         if each.id == SHARE:
             now = settled.overrides.gpu_memory_utilization
             names = f"the recipe's memory share, {each.source}" if each.source else "no memory share: the engine's own"
             number = "" if now is None else f": {now:g} now. To write that number: --set {SHARE}={now:g}"
             yield f"The file has {names}. A launch by spark-tui takes what fits at its moment (auto){number}."
+        elif each.id not in left:
+            yield each.text if format_ in _OF_SPEC else f"A launch by spark-tui has {each.text}"
 
 
 def _of_recipe(context: Context, preset: Preset, overrides: Overrides) -> tuple[str, Sequence[str]]:
