@@ -31,7 +31,6 @@ from spark_tui.catalog.presets.model.plan import LaunchPlan
 from spark_tui.catalog.presets.model.preset import Preset
 from spark_tui.catalog.presets.model.registry import NotReviewed
 from spark_tui.catalog.presets.model.rights import NotAllowed, unallowed
-from spark_tui.catalog.presets.model.rules.check import deviations
 from spark_tui.catalog.presets.model.rules.context import given_settings
 from spark_tui.catalog.presets.use.last_launches import PLACE, LastLaunches
 from spark_tui.catalog.presets.use.launch_downloads import launch_downloads, requests_of
@@ -367,9 +366,8 @@ class LaunchForm(FormScreen[str]):
                 bar.show(self.judgement.fit)
         share = next((row for row in self.fields if row.field.key == SHARE), None)
         if share is not None and self.judgement is not None:
-            fit, differs = self.judgement.fit, deviations(self.judgement.plan)
-            own = next((f", not {each.source}" for each in differs if each.id == SHARE and each.source), "")
-            share.note = f"= {fit.utilization:.2f}{own}" if fit.auto and fit.utilization is not None else ""
+            fit = self.judgement.fit
+            share.note = f"= {fit.utilization:.2f}" if fit.auto and fit.utilization is not None else ""
             share.judge(share.problem)
         for line in self.query("#form-fix").results(Static):
             line.display = bool(self.suggested)

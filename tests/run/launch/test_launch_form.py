@@ -25,6 +25,7 @@ from spark_tui.run.launch.use.launch import Launcher, LaunchRequest
 from spark_tui.tui.form_screen import Choice, FieldRow
 from spark_tui.tui.help import HelpScreen
 from spark_tui.tui.modals import ConfirmScreen
+from spark_tui.tui.widgets.page import Page
 from tests.fakes_host import IDLE_MEMORY
 from tests.kit import Kit
 from tests.tui.kit import ESCAPE, GEMMA, MARKUP, PRESET, QWEN, SIZES, Sight, kit_of, seen
@@ -523,6 +524,9 @@ async def test_home_edits_what_runs_in_four_keys() -> None:
         assert field(sight, "port").text == "8123"
         assert "name" not in {row.field.key for row in sight.on(LaunchForm).fields}
         assert focused(sight) == "max_model_len"
+        preview = sight.app.screen.query_one("#preview", Page)
+        await sight.until(lambda: sight.on(LaunchForm).judgement is not None)
+        assert preview.say(100).plain.count("(auto)") == 1, "it says what differs from the recipe"
         await sight.press("ctrl+l")
         assert not isinstance(sight.app.screen, EditQuestion), "nothing is changed"
         await sight.type("1k")

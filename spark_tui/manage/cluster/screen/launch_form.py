@@ -96,8 +96,8 @@ class PlacedLaunchForm(LaunchForm):
             present.layout_section(verdict),
             *judgement_page(self.judgement),
             Section(rows=notes),
-            Section(command=present.commands(verdict.plan)),
             *deviations_page(self.judgement.plan),
+            Section(command=present.commands(verdict.plan)),
             present.spreads_section(verdict.plan, PARALLEL),
         )
 

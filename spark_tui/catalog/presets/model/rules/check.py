@@ -230,13 +230,13 @@ def _added(found: LaunchPlan) -> Iterator[Deviation]:
     why = "pinned memory, long loads, and a system that outlives its engine"
     yield Deviation("limits", "", " ".join(words), why)
     options = preset.options
-    rights: tuple[tuple[str, tuple[str, ...], tuple[str | None, ...]], ...] = (
+    taken: tuple[tuple[str, tuple[str, ...], tuple[str | None, ...]], ...] = (
         ("network", (spec.network,), ("", options.network)),
         ("ipc", (spec.ipc,), ("", options.ipc)),
         ("device", spec.devices, options.devices),
         ("cap-add", spec.cap_add, options.cap_add),
     )
-    fabric = " ".join(f"--{name} {each}" for name, has, given in rights for each in has if each not in given)
+    fabric = " ".join(f"--{name} {each}" for name, has, given in taken for each in has if each not in given)
     if fabric:
         yield Deviation("fabric", "", fabric, "the nodes reach one another by RDMA")
     caches = len(spec.mounts) - len(preset.mounts) - 1
