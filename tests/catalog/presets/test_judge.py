@@ -195,11 +195,17 @@ MARLIN = core(
 
 
 def test_a_log_is_judged_by_the_arguments_that_it_repeats() -> None:
-    gemma = explained([*banner("0.22.0", "nvidia/Gemma-4-26B-A4B-IT-NVFP4"), *MARLIN])
-    other = explained([*banner("0.22.0", "acme/model-NVFP4"), *MARLIN])
-    found, free = (next(each for each in told.findings if each.id == FindingId.FP4_FALLBACK) for told in (gemma, other))
-    assert dict(free.change) == {"moe_backend": "flashinfer_cutlass"}
-    assert "flashinfer_cutlass" not in dict(found.change).values() and "Marlin's or CUTLASS's" in found.remedy
+    failed = core(
+        'File "/vllm/v1/attention/triton.py", line 1, in forward', "RuntimeError: CUDA error: invalid argument",
+        level="ERROR",
+    )  # fmt: skip
+    found = {}
+    for model in ("nvidia/diffusiongemma-26B-A4B-it-NVFP4", "acme/other"):
+        told = explained([*banner("0.22.0", model, "'attention_backend': 'TRITON_ATTN'"), *failed])
+        assert told.cause is not None
+        found[model.partition("/")[0]] = told.cause
+    assert dict(found["acme"].change) == {"without": "attention_backend"}
+    assert not found["nvidia"].change and "Set attention_backend=TRITON_ATTN" in found["nvidia"].remedy
 
 
 def test_what_a_log_does_not_repeat_counts_against_nothing() -> None:
