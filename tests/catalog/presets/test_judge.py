@@ -18,7 +18,6 @@ from spark_tui.catalog.presets.model.rules.check import SLOWER_ALONE, changed, c
 from spark_tui.catalog.presets.model.rules.context import LaunchContext
 from spark_tui.observe.explain.model.causes.table import read_parts, read_table
 from spark_tui.observe.explain.model.explain import Explanation, LogExplainer, command_in
-from spark_tui.observe.explain.model.findings import FindingId
 from tests.cases import all_cases
 from tests.catalog.presets.test_rules import A_SPARK, CAUTIONS, PRESETS, WORDS, Caution, situation
 from tests.cli.world import World
