@@ -285,7 +285,7 @@ class SparkApp(EnginesApp):
     def action_help(self) -> None:
         """The keys of the screen, or of the dialog over it; in the help itself it closes the help."""
         screen = self.screen
-        if screen.id in ("help-screen", "tour-screen"):
+        if screen.name in ("help", "tour"):
             screen.dismiss(None)
         else:
             self.push_screen(self.make_screen("help", screen, read_only=self.context.settings.read_only))

@@ -63,7 +63,7 @@ class HelpScreen(QuietModal[None]):
     ]
 
     def __init__(self, of: Screen[Any], *, read_only: bool) -> None:
-        super().__init__(id="help-screen")
+        super().__init__("help")
         self._scope: str | None = getattr(of, "SCOPE", None)
         self._dialog = () if self._scope else dialog_keys(of)
         self._read_only = read_only
@@ -165,7 +165,7 @@ class TourScreen(QuietModal[None]):
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,enter,space,q,f12,question_mark", "cancel", "Close")]
 
     def __init__(self) -> None:
-        super().__init__(id="tour-screen")
+        super().__init__("tour")
 
     def compose(self) -> ComposeResult:
         with VerticalScroll(classes="dialog", id="tour") as dialog:

@@ -94,6 +94,16 @@ async def test_f1_opens_the_help_everywhere_and_closes_it_again(keys: tuple[str,
         assert sight.app.screen is before
 
 
+async def test_the_help_opens_again_while_the_one_before_still_closes() -> None:
+    async with seen(kit_of(QWEN), (120, 36), "f1") as sight:
+        before = sight.app.screen
+        sight.app.action_help()
+        sight.app.action_help()
+        await sight.until_seen("Keys on Presets")
+        sight.on(HelpScreen)
+        assert sight.app.screen is not before
+
+
 async def test_the_help_of_a_form_names_its_keys() -> None:
     async with seen(kit_of(QWEN), (120, 36), "enter", "f1") as sight:
         assert "^l" in sight.text

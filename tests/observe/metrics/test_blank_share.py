@@ -13,7 +13,7 @@ from tests.tui.quiet import until
 
 MOST = 0.45
 """The demo's load moves it by its clock, so it is read at one time of that."""
-PAST_S = 30
+PAST_S = 27
 
 
 @pytest.mark.parametrize("size", [(120, 36), (160, 50)], ids=lambda size: f"{size[0]}x{size[1]}")
