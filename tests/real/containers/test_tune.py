@@ -26,7 +26,7 @@ while [ $# -gt 0 ]; do
   case $1 in --port) port=$2 ;; --max-num-seqs) sequences=$2 ;; esac
   shift
 done
-case $sequences in 4) export STEP=60000 ;; 8) export STEP=30000 ;; *)
+case $sequences in 4) export STEP=160000 ;; 8) export STEP=40000 ;; *)
   echo "(EngineCore pid=9) ERROR torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 GiB."
   exit 1 ;;
 esac
