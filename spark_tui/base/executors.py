@@ -29,6 +29,7 @@ MOST_OUTPUT: Final = 4 * 1024 * 1024
 """Bytes of each output of a child process, or of one line of it."""
 _CHUNK: Final = 64 * 1024
 _END_SECONDS: Final = 1.0
+_KILLED_SECONDS: Final = 10.0
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -294,14 +295,14 @@ async def end_tasks(*tasks: asyncio.Future[Any]) -> None:
 
 async def end_group(child: asyncio.subprocess.Process, patience: float) -> None:
     """Ends a process that leads a group, with all that it started (ssh has children, rsync an ssh of its own):
-    SIGTERM, then SIGKILL after `patience` seconds."""
-    for sign in (signal.SIGTERM, signal.SIGKILL):
+    SIGTERM, then SIGKILL after `patience` seconds. A busy machine takes its time to end what is killed."""
+    for sign, seconds in ((signal.SIGTERM, patience), (signal.SIGKILL, _KILLED_SECONDS)):
         if child.returncode is not None:
             return
         with contextlib.suppress(ProcessLookupError):
             os.killpg(child.pid, sign)
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(patience):
+            async with asyncio.timeout(seconds):
                 await child.wait()
 
 
