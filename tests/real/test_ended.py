@@ -32,7 +32,7 @@ LOAD = ("--concurrency", "1", "--input", "64", "--output", "16", "--passes", "50
 MEASURERS: Mapping[str, tuple[tuple[str, ...], int]] = {
     "bench": (("bench", NAME, *LOAD), 20),
     "prove": (("prove", NAME), 20),
-    "canary": (("canary",), 30),
+    "canary": (("canary",), 15),
 }
 """Each command, and after how many requests the engine is killed: a canary's proof begins after ten."""
 
