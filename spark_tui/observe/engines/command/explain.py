@@ -62,7 +62,8 @@ def explain(session: Session, what: str) -> None:
     session.out.json(explanation_object(found))
     session.out.lines(explanation_lines(found, session.out.terminal.width))
     if found.outcome == "unknown":
-        session.err.note("No engine's log is recognised in it. Give the log itself, from its first line on.")
+        read = "It does not say what became of the engine." if found.engine else "No engine's log is recognised in it."
+        session.err.note(f"{read} Give the log itself, from its first line on.")
 
 
 def _is_piped(session: Session) -> bool:

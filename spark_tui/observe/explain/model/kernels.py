@@ -307,12 +307,14 @@ _NATIVE_MOE: Final = (
 def _offered(facts: EngineFacts) -> list[str]:
     """The MoE backends that vLLM said it could choose from; empty where it did not."""
     texts = (k.text for k in facts.kernels if k.part == "moe" and k.format in _FP4_FORMATS)
-    return re.findall(r"\w+", next(iter(re.findall(r"potential backends: \[([^\]\n]*)\]", "\n".join(texts))), ""))
+    found = next((match for text in texts if (match := re.search(r"potential backends: \[([^\]]*)\]", text))), None)
+    return re.findall(r"\w+", found[1]) if found else []
 
 
 def _kernel_names(kernels: Iterable[Kernel]) -> str:
     """`linear FlashInferCutlassNvFp4LinearKernel, MoE FLASHINFER_CUTLASS`."""
-    return ", ".join(f"{'MoE' if kernel.part == 'moe' else kernel.part} {kernel.name}" for kernel in kernels)
+    names = {"linear": "linear", "moe": "MoE"}
+    return ", ".join(f"{names[kernel.part]} {kernel.name}" for kernel in kernels)
 
 
 # --- settings that choose a weight-only kernel --------------------------------------------------------------

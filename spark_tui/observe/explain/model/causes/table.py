@@ -81,9 +81,8 @@ def filled(rule: CauseRule, match: re.Match[str], context: FailureContext, **mor
         **more,
     }
     phrased = read_table().phrased
-    summary = re.sub(  # without the gap that an empty field leaves
-        r" ([:.,])(?= |$)", r"\1", " ".join(phrased(rule.summary).format(*groups, **fields).split())
-    )
+    summary = " ".join(phrased(rule.summary).format(*groups, **fields).split())
+    summary = re.sub(r" ([:.,])(?= |$)", r"\1", summary)  # the gap that an empty field leaves
     return fix(
         summary,
         phrased(rule.remedy).format(*groups, **fields),
