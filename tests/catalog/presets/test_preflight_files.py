@@ -147,3 +147,13 @@ async def test_a_file_that_the_store_lacks_is_named_and_one_that_is_there_is_not
     assert "required_file_missing" in ids((await kit.context[LaunchChecks].judge(preset, Overrides())).findings)
     kit.host.files.add(Path("/store/plugins/parser.py"))
     assert "required_file_missing" not in ids((await kit.context[LaunchChecks].judge(preset, Overrides())).findings)
+
+
+async def test_a_file_that_only_the_image_could_have_is_looked_for_in_it() -> None:
+    kit = Kit()
+    preset = replace(PRESET, command=PRESET.command + " --chat-template /opt/calls.jinja")
+    await checked(kit, preset)
+    kit.docker.printed = ("/opt/calls.jinja",)
+    with pytest.raises(RefusedError, match=r"/opt/calls\.jinja"):
+        await checked(kit, preset)
+    await checked(kit, replace(PRESET, command=PRESET.command + " --chat-template /models/calls.jinja"))

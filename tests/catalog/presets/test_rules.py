@@ -368,6 +368,13 @@ CAUTIONS = [
         fix="reasoning_parser_plugin=/models/nano_v3_reasoning_parser.py"),
     Caution("required_file_missing", N, PRESETS[NEXT_MTP],
         facts={"missing_files": (RequiredFile("fix_mtp_nvfp4_exclusion.py", url="https://example.org/fix.py"),)}),
+    Caution("path_not_mounted", E, **copied(LLAMA,
+        """--speculative-config '{"model":"/drafts/eagle","method":"eagle"}'""")),
+    Caution("path_not_mounted", E, **copied(LLAMA, "--lora-modules sql=/adapters/sql")),
+    Caution("path_not_mounted", N, **copied(LLAMA, "--chat-template calls.jinja")),
+    Caution("path_not_mounted", W, **copied(LLAMA, "--ssl-keyfile /etc/ssl/own.key"),
+        facts={"image": ImageFacts("sha256:1", "x")}),
+    Caution("path_not_mounted", W, **copied(LLAMA, "--chat-template think.jinja", mods=("mods/tidy-think",))),
     Caution("parallel_beyond_machines", E, PRESETS[MISTRAL], {"tensor_parallel": "2"}, "tensor_parallel=1"),
     Caution("parallel_beyond_machines", E, **copied(LLAMA, "-tp 4"), fix="tensor_parallel=1"),
     Caution("parallel_beyond_machines", E, **copied(LLAMA, "--nnodes 2 --node-rank 0")),
@@ -411,6 +418,7 @@ SPARK_ONLY = {
 ANY_ENGINE = {
     "shm_large", "llama_cpp_q4_kv", "llama_cpp_slow_kv", "reported_failing", "mistral_without_system_prompt",
     "parser_plugin_missing", "required_file_missing", "lan_without_key", "gated_without_token", "image_architecture",
+    "path_not_mounted",
     "stable_image", "ngc_image_old", "provisional_image", "floating_tag", "takes_host", "shares_host",
     "unknown_publisher", "allowed_rights", "needs_gpu", "marked_failed",
 }  # fmt: skip

@@ -10,6 +10,7 @@ from msgspec import Struct
 from spark_tui.base.actions import by_front_end, key_of
 from spark_tui.base.context import Context
 from spark_tui.base.engine.container import (
+    STORE_TARGET,
     ContainerFacts,
     DaemonFacts,
     ImageFacts,
@@ -17,7 +18,7 @@ from spark_tui.base.engine.container import (
 )
 from spark_tui.base.engine.runtimes import ModelName
 from spark_tui.base.engine.state import api_port
-from spark_tui.base.errors import NameInUse, NoSpaceLeft, PortInUse, RefusedError, WrongArchitecture
+from spark_tui.base.errors import DockerError, NameInUse, NoSpaceLeft, PortInUse, RefusedError, WrongArchitecture
 from spark_tui.base.executors import in_thread
 from spark_tui.base.finding import value_of
 from spark_tui.base.host.vitals import HostPaths
@@ -27,8 +28,10 @@ from spark_tui.base.secret import Secret, secret_variables
 from spark_tui.catalog.presets.model.overrides import Overrides
 from spark_tui.catalog.presets.model.plan import LaunchPlan, key_wanted, plan
 from spark_tui.catalog.presets.model.preset import Preset, RequiredFile, fetch_command
+from spark_tui.catalog.presets.model.rules.context import LaunchContext
 
 LEAST_DISK: Final = 64 * MIB
+_ABSENT: Final = 'for each; do test -e "$each" || printf "%s\\n" "$each"; done'
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 
 
@@ -66,6 +69,7 @@ class Preflight(Struct, eq=False):
         preset needs in the model store."""
         preset, daemon = proposal.preset, await self._docker.daemon()
         image = await self._image(preset, daemon)
+        await self._look_inside(proposal, image)
         if not fetches:
             self._check_files(preset)
         self._check_model(proposal, fetches=fetches)
@@ -88,6 +92,8 @@ class Preflight(Struct, eq=False):
         env_file = self.env_file(preset, overrides, write=True)
         if decided.image is None or decided.spec.env_files != ((env_file,) if env_file else ()):
             image = await self._image(preset, status.daemon)
+            if decided.image is None:
+                await self._look_inside(decided, image)
             decided = plan(preset, overrides, self.paths, image=image, env_file=env_file)
         self._host.make_folders([Path(folder) for folder in decided.directories])
         return decided
@@ -104,6 +110,22 @@ class Preflight(Struct, eq=False):
                     "Choose a tag that is built for this processor (on a DGX Spark: arm64).",
                 )
         return image
+
+    async def _look_inside(self, proposal: LaunchPlan, image: ImageFacts | None) -> None:
+        """Raises RefusedError where the command reads files that only the image could have, and it has not."""
+        files = LaunchContext(proposal).unmounted_files
+        if image is None or not files:
+            return
+        try:
+            lines = await self._docker.run_once(image.id, ("sh", "-c", _ABSENT, "sh", *files))
+        except DockerError:
+            return  # an image without a shell cannot be asked: the check's warning stands
+        if absent := [each for each in files if each in lines]:
+            raise RefusedError(
+                f"The command reads {', '.join(absent)}, which neither a mount nor the image has.",
+                f"Put it into the model store ({self.paths.store}) and name it as {STORE_TARGET}/NAME, or remove the "
+                "option.",
+            )
 
     def env_file(self, preset: Preset, overrides: Overrides, *, write: bool) -> str | None:
         """The container's private file of keys. Its path depends on the name alone, so that plans compare."""

@@ -3,6 +3,7 @@ decorator that registers a rule."""
 
 from __future__ import annotations
 
+import posixpath
 import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
@@ -45,6 +46,12 @@ GEMMA_26B: Final = r"(?<!diffusion)gemma-4-26b-a4b\S*nvfp4"
 """The limits are those of the NVFP4 checkpoint; the BF16 one is served on several Sparks."""
 GEMMA_CODER: Final = r"gemma-?4-12b-coder|gemma4-coder"
 """The one with a paired draft model in its folder."""
+
+# The options by which an engine reads a file or a folder; what it writes, and paths of its API, are none.
+_READS_FILE: Final = re.compile(r"template$|plugin$|file$|_certs?$|model|^tokenizer|^mmproj|config$|_options$|^lora")
+_WRITES: Final = re.compile(r"log|record|output|slot")
+_WEIGHTS: Final = re.compile(r"model|^tokenizer|^mmproj|^lora")
+_FILE: Final = re.compile(r"\.{0,2}/[^\s{}]*|[\w./-]+\.(?:jinja2?|py|json|ya?ml|pem|crt|key|gguf)")
 
 
 class LaunchContext(Struct, frozen=True, dict=True):
@@ -178,6 +185,34 @@ class LaunchContext(Struct, frozen=True, dict=True):
     def json(self, key: str) -> Mapping[str, Any]:
         """A JSON option as a mapping; empty for what is no object."""
         return self.invocation.json(key)
+
+    @cached_property
+    def _unmounted(self) -> list[tuple[str, str]]:
+        """The paths that the command reads where no mount is, each with its option."""
+        options = (each for each in self.invocation.arguments if each.key and not each.off)
+        named = [(each.key, (each.value or "").rpartition("=")[2]) for each in options]  # NAME=PATH of an adapter
+        drafter = self.speculation.drafter if self.speculation is not None else ""
+        pairs = [("model", self.plan.model), ("draft_model", drafter), *named]
+        targets = [each.target.rstrip("/") for each in self.spec.mounts]
+        script = " ".join(self.invocation.script)
+        return [
+            (key, text)
+            for key, text in pairs
+            if _READS_FILE.search(key) and not _WRITES.search(key)
+            if (text.startswith("/") if _WEIGHTS.search(key) else _FILE.fullmatch(text))
+            and not any(f"{posixpath.normpath(text)}/".startswith(f"{target}/") for target in targets)
+            and script.count(text) < 2  # a script that names it once more makes it itself
+        ]
+
+    @property
+    def unmounted_weights(self) -> tuple[str, ...]:
+        """Models, drafters and adapters by a path that no mount has."""
+        return tuple(dict.fromkeys(path for key, path in self._unmounted if _WEIGHTS.search(key)))
+
+    @property
+    def unmounted_files(self) -> tuple[str, ...]:
+        """Templates, plugins and the like that no mount has: the image must."""
+        return tuple(dict.fromkeys(path for key, path in self._unmounted if not _WEIGHTS.search(key)))
 
     # --- what changes it ------------------------------------------------------------------------------
 

@@ -162,6 +162,30 @@ def required_file_missing(launch: LaunchContext) -> Matches:
         yield RuleMatch(", ".join(absent), remedy=_how_to_download(launch))
 
 
+@RULES.add(ERROR, "The command reads a path that nothing brings into the container.", any_engine=True)
+def path_not_mounted(launch: LaunchContext) -> Matches:
+    """Weights come from the model store or from a mount of the recipe; other files also from the image, or from a mod
+    that is not applied."""
+    weights, files = launch.unmounted_weights, launch.unmounted_files
+    if weights:
+        remedy = (
+            f"Put it into the model store and name it as {STORE_TARGET}/FOLDER, or name its repository: OWNER/MODEL"
+        )
+        yield RuleMatch(
+            f"{weights[0]}: no mount has it", summary="The model's path is not in the container.", remedy=remedy
+        )
+    elif files:
+        names = ", ".join(files)
+        mods = ", ".join(launch.preset.mods)
+        why = f"nothing mounts it, and the mods of the recipe ({mods}) are not applied" if mods else "nothing mounts it"
+        yield RuleMatch(
+            f"{names}: {why}",
+            severity=WARNING if mods or launch.image is not None else INFO,
+            summary=f"Only the image can have {names}.",
+            remedy=f"Put it into the model store and name it as {STORE_TARGET}/NAME, or remove the option.",
+        )
+
+
 @RULES.add(
     INFO,
     "Mistral-Small-4 needs its system prompt to behave as meant.",
