@@ -154,6 +154,9 @@ class Machine:
     def answer(self, line: str) -> Iterator[str]:
         """What is recorded of one command on it."""
         code, out, err = self.run(*shlex.split(line), "--json")
+        if not self._options and '"container_id": "process-' in out:  # engines that run on this machine as we record
+            others = [each for each in json.loads(out) if not each["container_id"].startswith("process-")]
+            out = json.dumps(others) if others else ""
         yield f"exit {code}"
         yield from values_of("out", out)
         yield from values_of("err", err)
