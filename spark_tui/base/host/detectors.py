@@ -214,12 +214,14 @@ def leaked(files: Iterable[SharedFile], *, engines_run: bool, least_age: float =
 
 _STAMP: Final = re.compile(r"(?:<\d>)?\[(?: *\d{1,9}\.\d{6}|\w{3} \w{3} [ \d]\d [\d:]{8} \d{4})\] ")
 """Of `dmesg`, `dmesg -r` and `dmesg -T`."""
-_TASK: Final = re.compile(r"\bPID: \d+ Comm: (.{1,40}?)(?: +(?:Not tainted|Tainted|Kdump)|$)")
+_TASK: Final = re.compile(
+    r"\bPID: \d+ Comm: (.{1,40}?)(?: +(?:Not tainted|Tainted|Kdump)|$)(?:.{0,60}? (\d+\.\d+\.\d\S*))?"
+)
 
 
 class KernelEvent(Struct, frozen=True, forbid_unknown_fields=True):
     """A kind of event. `summary` has the groups of the pattern that matched in {0} and {1}, and in {task} whose turn it
-    was, where the kernel says so."""
+    was in which kernel, where it says so."""
 
     id: str
     pattern: str
@@ -250,9 +252,11 @@ def kernel_events(lines: Iterable[tuple[int, str]]) -> tuple[Finding, ...]:
     task = ""
     for number, line in lines:
         if at := _TASK.search(line):
-            task = f" while {clean_line(at[1])} ran"
+            task = f" while {clean_line(at[1])} ran" + (f", kernel {clean_line(at[2])}" if at[2] else "")
         for event, pattern in _events():
             if match := pattern.search(line):
+                if event.id in latest and "Xid" in latest[event.id][1] and "Xid" not in line:
+                    break  # the line with the number says more
                 latest[event.id] = number, line, [clean_line(group) for group in match.groups() if group]
                 break
     told = []

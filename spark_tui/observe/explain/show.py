@@ -253,7 +253,8 @@ def explanation_page(explanation: Explanation) -> tuple[Section, ...]:
         outcome += f" after {human_duration(took)}"
     elif explanation.outcome is StartOutcome.STARTING and current is not None:
         outcome += f": {current.label}{f', {current.detail}' if current.detail else ''}"
-    engine = " ".join(filter(None, (explanation.engine or "not recognised", facts.version)))
+    text = "none: the kernel's log" if explanation.kernel else "not recognised"
+    engine = " ".join(filter(None, (explanation.engine or text, facts.version)))
     earlier = [Row(_earlier(each), "earlier") for each in explanation.timeline.earlier]
     sections = [[Row(engine, "engine"), Row(facts.model, "model"), Row(outcome, "outcome"), *earlier]]
     if cause is not None:

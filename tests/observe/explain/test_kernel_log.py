@@ -30,6 +30,7 @@ HEAD = "Nov 20 03:12:40 spark kernel: "
         ("watchdog: BUG: soft lockup - CPU#6 stuck for 26s! [kworker/6:1:311]", "soft_lockup", "26 s in kworker"),
         ("pcieport 0007:00:00.0: AER: Uncorrectable (Fatal) error message received", "pcie_error", "PCIe"),
         ("mlx5_core 0007:01:00.0: PCIe Bus Error: severity=Uncorrectable (Non-Fatal)", "pcie_error", "PCIe"),
+        ("mlx5_core 0007:01:00.0: PCIe Bus Error: severity=Uncorrectable (Fatal)", "network_card_lost", "ConnectX"),
         ("nvme nvme0: I/O tag 12 (100c) QID 3 timeout, completion polled", "disk_error", "disk"),
         ("INFO: task VLLM::Worker:4242 blocked for more than 122 seconds.", "hung_task", "VLLM::Worker waited"),
         ("thermal thermal_zone0: critical temperature reached (105 C), shutting down", "thermal", "hot"),
@@ -59,6 +60,14 @@ def test_what_a_healthy_start_says_is_no_event(line: str) -> None:
     assert kernel_events([(0, line)]) == ()
 
 
+def test_the_line_with_the_number_is_the_evidence() -> None:
+    lines = [
+        HEAD + "NVRM: Xid (PCI:000f:01:00): 79, pid=42",
+        HEAD + "NVRM: GPU 000f:01:00.0: GPU has fallen off the bus.",
+    ]
+    assert kernel_events(enumerate(lines))[0].evidence == (lines[0],)
+
+
 def test_the_gravest_stands_first_with_its_latest_line_and_whose_turn_it_was() -> None:
     lines = [
         f"{HEAD}INFO: task dockerd:900 blocked for more than 122 seconds.",
@@ -69,7 +78,7 @@ def test_the_gravest_stands_first_with_its_latest_line_and_whose_turn_it_was() -
     ]
     oops, hung = kernel_events(enumerate(lines))
     assert (oops.id, oops.line, oops.severity) == ("kernel_oops", 2, Severity.ERROR)
-    assert oops.summary == "The kernel itself crashed while VLLM::Worker ran."
+    assert oops.summary == "The kernel itself crashed while VLLM::Worker ran, kernel 6.17.0-1031-nvidia."
     assert (hung.line, hung.severity) == (4, Severity.WARNING)
     assert "245 s" in hung.summary
 
