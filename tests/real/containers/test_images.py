@@ -15,6 +15,8 @@ from msgspec.structs import replace
 from spark_tui.base import errors
 from spark_tui.base.engine.container import LABEL_TOOL
 from spark_tui.base.engine.image import visible_patches
+from spark_tui.catalog.presets.model.overrides import Overrides
+from spark_tui.catalog.presets.use.preflight import Preflight
 from spark_tui.machine.docker.engine import DockerEngine
 from spark_tui.manage.images.model import TagState
 from spark_tui.manage.images.use.images import Images
@@ -215,3 +217,15 @@ async def test_a_program_inside_has_no_network_and_leaves_nothing(engine: Privat
     with pytest.raises(errors.DockerError, match="python3"):
         await docker.run_once(BUSYBOX, ("python3", "-c", "print()"))
     assert engine.docker("ps", "--all", "--quiet") == before
+
+
+async def test_a_file_of_a_command_is_looked_for_in_the_image(engine: PrivateEngine, shelf: Shelf) -> None:
+    preflight = shelf.opened()[Preflight]
+    for file, refused in (("/etc/passwd", False), ("/opt/none.jinja", True)):
+        preset = replace(PRESET, image=BUSYBOX, command=f"vllm serve {{model}} --chat-template {file}")
+        plan = preflight.dry_plan(preset, Overrides())
+        if refused:
+            with pytest.raises(errors.RefusedError, match=file):
+                await preflight.check(plan)
+        else:
+            await preflight.check(plan)
