@@ -33,11 +33,13 @@ READ = """
 import json, logging, sys
 logging.disable(logging.CRITICAL)
 from sparkrun.core.recipe import Recipe
+from sparkrun.core.validation import check_deprecated_features
 for name in sys.argv[1:]:
     recipe = Recipe.load(name)
     command = recipe.render_command(recipe.build_config_chain({}))
     print(json.dumps({"model": recipe.model, "container": recipe.container, "env": recipe.env, "command": command,
-                      "issues": list(recipe.validate())}))
+                      "issues": list(recipe.validate()),
+                      "deprecated": [each.code for each in check_deprecated_features(recipe)]}))
 """
 # What sparkrun says of recipes for engines that it does not know, and of quantizations of theirs.
 UNKNOWN_TO_IT = ("Unknown runtime: ollama", "is not a recognized method")
@@ -93,6 +95,12 @@ def read(python: Path, files: list[Path], home: Path) -> dict[Path, Any]:
     return dict(zip(files, map(json.loads, done.stdout.splitlines()), strict=True))
 
 
+def document_of(preset: Preset) -> MappingValue:
+    recipe = parse(Path(preset.file).read_text(), preset.file)
+    assert isinstance(recipe, MappingValue)
+    return recipe
+
+
 def words(preset: Preset) -> tuple[str, ...]:
     """Our command line with the port open to the network, as sparkrun always has it; built-in presets as they are
     written, without the parsers that a launch adds."""
@@ -137,6 +145,13 @@ def test_it_accepts_what_we_imported_and_makes_the_same_command(sparkrun: Path, 
     found = read(sparkrun, [Path(preset.file) for preset in presets], tmp_path)
     for preset in presets:
         agree(preset, found[Path(preset.file)])
+    # What is exported of them is written in sparkrun's present words, and means the same.
+    exported = {tmp_path / f"exported-{preset.name}.yaml": preset for preset in presets}
+    for file, preset in exported.items():
+        file.write_text(yaml_text(to_sparkrun(preset, document_of(preset), Overrides()).document))
+    for file, theirs in read(sparkrun, list(exported), tmp_path).items():
+        assert not {"deprecated-recipe-name", "deprecated-topology"} & {*theirs["deprecated"]}, file.name
+        agree(exported[file], theirs)
 
 
 def test_it_accepts_what_we_export_with_changes_in_it(sparkrun: Path, tmp_path: Path) -> None:
@@ -145,8 +160,7 @@ def test_it_accepts_what_we_export_with_changes_in_it(sparkrun: Path, tmp_path: 
     for preset in PresetFiles(builtin_directory()).load().presets:
         if preset.engine != "vllm" or preset.facts.runs_as_is or is_shell(words(preset)):
             continue
-        recipe = parse(Path(preset.file).read_text(), preset.file)
-        assert isinstance(recipe, MappingValue)
+        recipe = document_of(preset)
         file = tmp_path / f"{preset.name}.yaml"
         file.write_text(yaml_text(to_sparkrun(preset, recipe, overrides).document))
         files[file] = preset

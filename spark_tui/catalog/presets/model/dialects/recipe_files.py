@@ -259,7 +259,7 @@ def to_sparkrun(preset: Preset, recipe: MappingValue, overrides: Overrides) -> E
         overrides = settled(whole, overrides, preset.model)
     if overrides.without:
         raise UsageError("A recipe file cannot remove options from its command.", f"Edit a copy of {preset.file}.")
-    document = _with_changes(preset, recipe, overrides)
+    document = _with_changes(preset, _in_present_words(preset, recipe), overrides)
     if overrides.extra_env:
         env = sub_table(document, "env")
         for name, text in overrides.extra_env:
@@ -275,6 +275,17 @@ def to_sparkrun(preset: Preset, recipe: MappingValue, overrides: Overrides) -> E
         document = hidden
         notes.append(f"Keys and tokens are left out: {SECRET_MASK} marks their places.")
     return ExportedRecipe(document, tuple(notes))
+
+
+def _in_present_words(preset: Preset, document: MappingValue) -> MappingValue:
+    """Without a name, which is the file's, and with a range of nodes for what older recipes say in three other keys
+    (sparkrun 0.4: `recipe validate` calls them deprecated)."""
+    older = ("name", "mode", "solo_only", "cluster_only")
+    present = without_keys(document, *older)
+    if not any(document.get(key) for key in older[1:]):
+        return present
+    present = with_value(present, "min_nodes", preset.min_nodes)
+    return present if preset.max_nodes is None else with_value(present, "max_nodes", preset.max_nodes)
 
 
 def _with_changes(preset: Preset, document: MappingValue, overrides: Overrides) -> MappingValue:
