@@ -206,7 +206,8 @@ def test_agents_work_through_the_gateway_and_their_request_swaps_the_engine(
         assert "".join(ANSWER) in ask(client, desk.home, programs, *ALLOWED.get(client, ()), *options)
         assert proof.exists(), "the tool call came through"
         desk.call("connect", client, "--undo")
-    assert [each["id"] for each in json.loads(desk.call("ps", "--json"))] == [OTHER]
+    found = json.loads(desk.call("ps", "--json"))  # with engines of this machine that are none of ours
+    assert [each["id"] for each in found if not each["container_id"].startswith("process-")] == [OTHER]
     paths = {path.partition("?")[0]: status for path, status in desk.posts(OTHER)}
     assert paths["/v1/responses"] == 200
 
