@@ -101,7 +101,7 @@ def test_the_table_is_of_one_piece() -> None:
     names = [name for each in table.checkpoint for name in each.names]
     assert len(names) == len(set(names)) and names == [name.lower() for name in names]
     assert {each.source for each in table.figure} == set(table.source)
-    assert {each.drafting for each in table.figure} <= {"", "mtp", "dflash", "ngram", "eagle3", "unknown"}
+    assert {each.drafting for each in table.figure} <= {"", "mtp", "dflash", "dspark", "ngram", "eagle3", "unknown"}
     for each in table.checkpoint:
         assert each.facts["source"] and each.facts.keys() <= keys
         convert(each.facts, PresetFacts)

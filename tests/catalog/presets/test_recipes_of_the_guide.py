@@ -98,6 +98,7 @@ SIZE_UNPUBLISHED = {
     "laguna-xs.2-dflash",
     "cpu-smollm2",
     "qwen3-30b-a3b-nvfp4-trtllm",
+    "nemotron-3.5-lightning-nvfp4-dspark",
 }
 CONTEXT_UNPUBLISHED = {"gemma-4-12b-coder-nvfp4", "gemma-4-12b-coder-nvfp4-mtp"}
 
@@ -209,7 +210,7 @@ def test_dflash_recipes_leave_the_kv_cache_in_bf16() -> None:
 
 def test_quantization_is_never_named_for_compressed_tensors() -> None:
     found = [name for name, preset in PRESETS.items() if "compressed-tensors" in preset.facts.quantization]
-    assert len(found) == 6
+    assert len(found) == 7
     for name in found:
         assert "--quantization" not in words_in(planned(PRESETS[name]))
 

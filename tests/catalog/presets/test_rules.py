@@ -100,6 +100,8 @@ SHOWN = {
     "qwen3-32b-ollama": {"floating_tag": N},
     "qwen3-8b-nvfp4-sglang": {"floating_tag": N},
     "qwen3.5-27b-dflash": {"floating_tag": N},
+    "nemotron-3.5-lightning-nvfp4-dspark": {},
+    "qwen3.8-27b-nvfp4-mtp": {"speculation_under_load": W},
     QWEN36_35B: {"floating_tag": N},
     "qwen3.6-35b-a3b-nvfp4-tools": {"floating_tag": N},
 }
@@ -515,6 +517,7 @@ def test_the_worst_comes_first() -> None:
         ("dflash_with_fp8_kv", PRESETS[MISTRAL], {"kv_cache_dtype": "fp8",
             "speculative_config": '{"method":"dflash","model":"org/x-DFlash2","kv_cache_dtype":"auto"}'}, {}),
         ("stable_image", replace(PRESETS[GEMMA_31B], image="vllm/vllm-openai:deepseekv4"), {}, {}),
+        ("stable_image", replace(PRESETS[GEMMA_31B], image="vllm/vllm-openai:v0.27.1"), {}, {}),
         ("dflash_old_vllm", PRESETS[LAGUNA], {}, {"engine_version": "0.33.0"}),
         ("dflash_old_vllm", replace(PRESETS[LAGUNA], image="nvcr.io/nvidia/vllm:26.08-py3"), {}, {}),
         ("quantization_differs", PRESETS[QWEN35], {"quantization": "fp8"}, {}),

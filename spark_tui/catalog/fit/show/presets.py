@@ -378,6 +378,7 @@ def overview(
         ("includes", ", ".join(preset.includes)),
         ("copy of", f"{copy.path} of {copy.registry} ({copy.commit[:12]})" if (copy := facts.copy_of) else ""),
         ("source", facts.source),
+        ("checked", _checked(facts)),
         ("file", preset.file if preset.origin is Origin.USER else preset.origin.value),
         ("needs", ", ".join(missing_values(preset))),
     )
@@ -394,6 +395,12 @@ def overview(
         *_listed("Mods, not applied by spark-tui", [mod_words(each, preset.reference) for each in preset.mods]),
         *_listed("Kept, not used", [mask_secrets(f"{key}: {value}") for key, value in preset.unknown]),
     )
+
+
+def _checked(facts: PresetFacts) -> str:
+    """How many others served it on a Spark, by their public records; empty where the recipe does not say."""
+    found = ", ".join(facts.checked)
+    return f"no: one public source, {found}" if len(facts.checked) == 1 else found and f"by {found}"
 
 
 def speeds(preset: Preset) -> Page:
@@ -679,6 +686,7 @@ def preset_detail(found: Preset) -> Object:
         **_stated(facts, "description", "publisher", "licence", "gated", "architecture"),
         "modalities": list(facts.modalities),
         **_stated(facts, "source"),
+        "checked": list(facts.checked),
         **maybe("revision", found.model_revision, NOT_STATED),
         **maybe("command", found.command, _NO_COMMAND[facts.runs_as_is]),
         "defaults": {key: value for key, value in found.defaults if value is not None},

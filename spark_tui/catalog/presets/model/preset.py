@@ -357,6 +357,7 @@ class PresetFacts(Struct, frozen=True):
     makers recommend. `weights_bytes` is the size on disk. `image_digest` pins the image (`sha256:...`); empty while
     none is known. `runs_as_is`: the image's own start script is run, without a command of ours.
     `wants_key`: it is never started without an API key. `copy_of`: the registry's recipe that it was copied from.
+    `checked`: independent public sources that served it on a Spark; from two on, the recipe is called checked.
     """
 
     title: str = ""
@@ -375,6 +376,7 @@ class PresetFacts(Struct, frozen=True):
     tags: tuple[Tag, ...] = ()
     quantization: str = ""
     source: str = ""
+    checked: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     cautions: tuple[str, ...] = ()
     sampling: tuple[tuple[str, Scalar], ...] = ()

@@ -620,6 +620,7 @@ def _facts(metadata: Reader, own: Reader, description: str, name: str, origin: O
         tags=_tags(own),
         quantization=text("quantization") or quantization or dtype,
         source=text("source"),
+        checked=texts("checked"),
         notes=texts("notes"),
         cautions=texts("cautions"),
         sampling=_scalars(own.sub("sampling")),

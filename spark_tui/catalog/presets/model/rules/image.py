@@ -29,6 +29,8 @@ RULES: Final = RuleTable()
 NGC_SINCE: Final = (26, 2)
 """The guide, section 2: NVIDIA's images from 26.02 on; 25.12.post1 is their own for Nano on a Spark."""
 _NANO_IMAGE: Final = f"{NGC}:25.12.post1-py3"
+_ON_A_SPARK: Final = (0, 27, 1)
+"""vLLM's recipes (2026-08) name v0.27.1 for the GB10, and others measured it there (sfxnz, 2026-09)."""
 _GB10_TAG: Final = ("nightly", "cu13", "gemma")
 _VERSIONED: Final = re.compile(r"\d+\.\d+|^v\d+|[0-9a-f]{12,}")
 
@@ -66,11 +68,13 @@ def image_architecture(launch: LaunchContext) -> Matches:
 )
 def stable_image(launch: LaunchContext) -> Matches:
     """The guide: the stable image has no sm_121. Since 0.20 some run on a Spark, without all of its FP4 kernels
-    (a log of v0.20.2 on GB10; vllm#50925)."""
+    (a log of v0.20.2 on GB10; vllm#50925). v0.27.1 is the image of vLLM's own recipe for a Spark."""
     image, tag = launch.spec.image, tag_of(launch.spec.image)
     stable = tag == "latest" or re.match(r"v?\d+\.\d+\.\d+", tag) is not None
     if name_of(image) == OFFICIAL and stable and not any(mark in tag for mark in _GB10_TAG):
         newest = newest_possible(image)
+        if newest is not None and newest >= _ON_A_SPARK:
+            return
         certain = newest is not None and newest < (0, 20, 0) and launch.is_spark is True
         yield RuleMatch(image, severity=ERROR if certain else None)
 
