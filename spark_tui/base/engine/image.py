@@ -188,6 +188,8 @@ _NGC_TAG = re.compile(r"(\d{2})\.(\d{2})")
 NGC: Final = "nvcr.io/nvidia/vllm"
 OFFICIAL: Final = "vllm/vllm-openai"
 # NVIDIA's 26.04 holds vLLM 0.19.0 (the guide, sections 6 and 13); what came before holds that or older.
+_RELEASED: Final = {"sglang": "lmsysorg/sglang", "trtllm": "nvcr.io/nvidia/tensorrt-llm/release"}
+"""Images whose tags begin with the release of the server; vLLM's have more to them."""
 _NGC_AT_MOST: Final = ((26, 4), (0, 19, 0))
 # Their own builds include DFlash, whatever the version number.
 OWN_DFLASH: Final = ("aeon-7/vllm-dflash", "z-lab/vllm-openai")
@@ -236,6 +238,14 @@ def newest_possible(image: str, said: str = "") -> Version | None:
     if name.startswith("nvcr.io/") or "nightly" in tag or "vllm" not in name:
         return None
     return parse_version(tag)
+
+
+def newest_server(engine: str, image: str, said: str = "") -> Version | None:
+    """The newest release of any server that an image can hold; None when nothing says it."""
+    if engine == "vllm" or said:
+        return newest_possible(image, said)
+    tag = tag_of(image)
+    return parse_version(tag) if name_of(image) == _RELEASED.get(engine) and re.match(r"v?\d+\.\d+", tag) else None
 
 
 def shown_version(version: Version) -> str:

@@ -203,6 +203,10 @@ class ModelFamily(Struct, frozen=True, forbid_unknown_fields=True):
     since: tuple[int, int] = (0, 14)
     others: dict[str, Parsers] = field(default_factory=dict)
 
+    def on(self, runtime: str) -> Parsers | None:
+        """Its parsers on that server; None where they are not known."""
+        return Parsers(self.tool, self.reasoning) if runtime == "vllm" else self.others.get(runtime)
+
 
 class KnownBytes(Struct, frozen=True, forbid_unknown_fields=True):
     """Bytes of the weights, and what says so; of checkpoints with `names` in their name."""
@@ -322,7 +326,9 @@ class KnownModels(Struct, frozen=True, forbid_unknown_fields=True):
     mark: dict[str, str] = field(default_factory=dict)
     environment: tuple[dict[str, Any], ...] = ()
     failure: tuple[dict[str, str], ...] = ()
+    since: tuple[dict[str, str], ...] = ()
     family: tuple[ModelFamily, ...] = ()
+    alias: dict[str, dict[str, str]] = field(default_factory=dict)
     architecture: tuple[Architecture, ...] = ()
     drafter: tuple[KnownBytes, ...] = ()
     checkpoint: tuple[KnownCheckpoint, ...] = ()
@@ -352,20 +358,24 @@ def family_of(name: str) -> ModelFamily | None:
     return next((each for each in known_models().family if re.search(each.names, text)), None)
 
 
-def makers_of(parser: str) -> tuple[str, ...]:
-    """The families that have a vLLM parser of that name; none where it is not known."""
-    families = known_models().family
-    return tuple(dict.fromkeys(each.name for each in families if parser and parser in (each.tool, each.reasoning)))
+def parser_named(name: str, runtime: str) -> str:
+    """The name that the families have for a parser of that server, which may have two."""
+    return known_models().alias.get(runtime, {}).get(name, name)
+
+
+def makers_of(parser: str, runtime: str = "vllm") -> tuple[str, ...]:
+    """The families that have a parser of that name on that server; none where it is not known."""
+    families, named = known_models().family, parser_named(parser, runtime)
+    return tuple(dict.fromkeys(each.name for each in families if named and named in (each.on(runtime) or ())))
 
 
 def parsers_of(name: str, runtime: str = "vllm") -> Parsers | None:
     """What to write into a command of that server for a model of that name; None where no parser is known."""
     family = family_of(name)
-    if family is None:
-        return None
-    if runtime == "vllm":
-        return Parsers(family.tool, "" if family.implied else family.reasoning)
-    return family.others.get(runtime)
+    found = family.on(runtime) if family is not None else None
+    if found is not None and family is not None and family.implied and runtime == "vllm":
+        return found._replace(reasoning="")
+    return found
 
 
 # --- figures ---------------------------------------------------------------------------------------------

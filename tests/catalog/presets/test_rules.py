@@ -363,6 +363,13 @@ CAUTIONS = [
     Caution("parser_of_another_model", W, **copied(GEMMA_31B,
         "--reasoning-parser qwen3 --tool-call-parser qwen3_coder --enable-auto-tool-choice"),
         fix="reasoning_parser=gemma4 tool_call_parser=gemma4"),
+    Caution("parser_of_another_model", W, **copied("qwen3-8b-nvfp4-sglang", "--tool-call-parser qwen25",
+        model="Qwen/Qwen3-Coder-30B-A3B-Instruct-FP8"), fix="tool_call_parser=qwen3_coder"),
+    Caution("parser_of_another_model", W, replace(PRESETS["qwen3-30b-a3b-nvfp4-trtllm"],
+        command="trtllm-serve {model} --tool_parser qwen3_coder"),
+        fix="tool_call_parser=qwen3"),
+    Caution("parser_of_another_model", W, PRESETS[QWEN36_27B], {"tool_call_parser": "hermes"},
+        fix="tool_call_parser=qwen3_coder"),
     Caution("parser_newer_than_image", E, PRESETS[GEMMA_31B], facts={"engine_version": "0.18.2"},
         fix="tool_calls=off"),
     Caution("parser_plugin_missing", N, PRESETS[NANO], facts={"missing_files": PRESETS[NANO].facts.required_files}),
@@ -402,6 +409,10 @@ CAUTIONS = [
     Caution("ngc_image_old", W, replace(PRESETS[LLAMA], image="nvcr.io/nvidia/vllm:25.11-py3")),
     Caution("nano_image", N, replace(PRESETS[NANO], image=NGC)),
     Caution("image_too_old_for_model", W, replace(PRESETS["gemma-4-12b-coder-nvfp4"], image=NGC)),
+    Caution("image_too_old_for_model", W, replace(PRESETS["qwen3-8b-nvfp4-sglang"], model="Qwen/Qwen3.5-35B-A3B-FP8",
+        image="lmsysorg/sglang:v0.5.8-cu130")),
+    Caution("image_too_old_for_model", W, replace(PRESETS["qwen3-30b-a3b-nvfp4-trtllm"], model="Qwen/Qwen3.5-27B-FP8",
+        image="nvcr.io/nvidia/tensorrt-llm/release:1.2.0rc4")),
     Caution("provisional_image", N, PRESETS["diffusiongemma-26b-a4b-nvfp4"]),
     Caution("floating_tag", N, PRESETS[QWEN36_27B]),
 ]  # fmt: skip
@@ -422,7 +433,8 @@ ANY_ENGINE = {
     "parser_plugin_missing", "required_file_missing", "lan_without_key", "gated_without_token", "image_architecture",
     "path_not_mounted",
     "stable_image", "ngc_image_old", "provisional_image", "floating_tag", "takes_host", "shares_host",
-    "unknown_publisher", "allowed_rights", "needs_gpu", "marked_failed",
+    "unknown_publisher", "allowed_rights", "needs_gpu", "marked_failed", "parser_of_another_model",
+    "image_too_old_for_model",
 }  # fmt: skip
 
 

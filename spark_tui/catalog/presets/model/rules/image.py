@@ -10,13 +10,15 @@ from spark_tui.base.engine.image import (
     OFFICIAL,
     name_of,
     newest_possible,
+    newest_server,
     ngc_release,
+    parse_version,
     shown_version,
     tag_of,
 )
+from spark_tui.base.engine.runtimes import known_models
 from spark_tui.catalog.presets.model.rules.context import (
     ERROR,
-    GEMMA_CODER,
     INFO,
     WARNING,
     LaunchContext,
@@ -32,6 +34,7 @@ _NANO_IMAGE: Final = f"{NGC}:25.12.post1-py3"
 _ON_A_SPARK: Final = (0, 27, 1)
 """vLLM's recipes (2026-08) name v0.27.1 for the GB10, and others measured it there (sfxnz, 2026-09)."""
 _GB10_TAG: Final = ("nightly", "cu13", "gemma")
+_OWN_BUILD: Final = re.compile(r"\+|dev")
 _VERSIONED: Final = re.compile(r"\d+\.\d+|^v\d+|[0-9a-f]{12,}")
 
 
@@ -106,12 +109,20 @@ def nano_image(launch: LaunchContext) -> Matches:
         yield RuleMatch(f"{launch.spec.image} instead of {_NANO_IMAGE}")
 
 
-@RULES.add(WARNING, "This image's vLLM is older than the model's architecture.", "Use vllm/vllm-openai:nightly.")
+@RULES.add(WARNING, "This image's server is older than the model's architecture.", any_engine=True)
 def image_too_old_for_model(launch: LaunchContext) -> Matches:
-    """gemma-4-12B-coder needs a nightly that knows Gemma4UnifiedForConditionalGeneration; 0.19 does not."""
-    newest = launch.newest_vllm
-    if launch.named(GEMMA_CODER) and newest is not None and newest < (0, 20, 0):
-        yield RuleMatch(f"{launch.spec.image}: vLLM {shown_version(newest)} at most; the model needs a recent nightly")
+    """The first releases that serve a model: `since` of models.toml. What calls itself a build of its own may have
+    more in it than its number says."""
+    engine, title = launch.preset.engine, launch.preset.server.title
+    known = next((each for each in known_models().since if launch.named(each["names"])), {})
+    needed = parse_version(known.get(engine, ""))
+    newest = newest_server(engine, launch.spec.image, launch.engine_version)
+    if needed is not None and newest is not None and newest < needed and not _OWN_BUILD.search(launch.engine_version):
+        yield RuleMatch(
+            f"{launch.spec.image}: {title} {shown_version(newest)} at most; {known['source']}: {shown_version(needed)}",
+            summary=f"This image's {title} is older than the model's architecture.",
+            remedy=f"Use an image with {title} {shown_version(needed)} or newer.",
+        )
 
 
 @RULES.add(

@@ -8,7 +8,7 @@ from typing import Final
 from spark_tui.base.engine.container import STORE_TARGET
 from spark_tui.base.engine.image import shown_version
 from spark_tui.base.engine.invocation import OFF, TOOLS
-from spark_tui.base.engine.runtimes import KeyDelivery, family_of, is_known, makers_of
+from spark_tui.base.engine.runtimes import KeyDelivery, family_of, is_known, makers_of, parser_named
 from spark_tui.base.finding import pairs_text
 from spark_tui.base.settings import ExposureChoice
 from spark_tui.catalog.presets.model.command import HOST_NETWORK, LOOPBACK_NAMES
@@ -86,23 +86,29 @@ def tool_parser_without_choice(launch: LaunchContext) -> Matches:
         yield RuleMatch(f"--tool-call-parser {parser}", launch.setting("enable_auto_tool_choice", "true"))
 
 
-@RULES.add(WARNING, "A parser is for another model family.")
+@RULES.add(WARNING, "A parser is for another model family.", any_engine=True)
 def parser_of_another_model(launch: LaunchContext) -> Matches:
-    """Follow the model's recipe: another family's parser leaves reasoning and calls in the text."""
-    family = family_of(launch.model)
-    if family is None:
+    """Follow the model's recipe: another family's parser leaves reasoning and calls in the text. One family may have
+    several ways to write calls: Qwen3-Coder writes XML, and Qwen3 JSON."""
+    engine, family = launch.preset.engine, family_of(launch.model)
+    parsers = family.on(engine) if family is not None else None
+    if family is None or parsers is None:
         return
     wrong = [
-        (key, given, makers[0], own)
-        for key, own in (("reasoning_parser", family.reasoning), ("tool_call_parser", family.tool))
-        if (makers := makers_of(given := launch.value(key) or "")) and family.name not in makers
+        (key, given, makers, own)
+        for key, own in (("reasoning_parser", parsers.reasoning), ("tool_call_parser", parsers.tool))
+        if (makers := makers_of(given := launch.value(key) or "", engine))
+        and (parser_named(given, engine) != own if own else family.name not in makers)
     ]
     if wrong:
         known = [(key, own) for key, _, _, own in wrong if own]
+        maker = wrong[0][2][0]
         yield RuleMatch(
             ", ".join(f"{key} {given}" for key, given, _, _ in wrong) + f" with {launch.preset.model}",
             tuple(pair for key, own in known for pair in launch.setting(key, own)),
-            summary=f"A parser is for another model family ({wrong[0][2]}).",
+            summary=f"A parser is for other {maker} models."
+            if maker == family.name
+            else f"A parser is for another model family ({maker}).",
             remedy="Set " + " and ".join(f"{key}={own}" for key, own in known) + "." if known else "Remove the parser.",
         )
 
