@@ -278,8 +278,10 @@ ON_A_HEAD: Final = (
 
 OVER_NODES: Final = (
     "deepseek-v4-flash --nodes duo",
+    "deepseek-v4-flash-0731 --nodes duo",
     "glm-5.3-flash-nvfp4 --nodes duo",
     "minimax-m2.7-awq --nodes duo",
+    "minimax-m2.7-nvfp4 --nodes duo",
     "qwen3.5-397b-a17b-int4 --nodes quad",
     *(f"deepseek-v4-flash --nodes duo --parallel {layout}" for layout in ("pp", "dp", "replicas")),
     "gpt-oss-20b --nodes duo",

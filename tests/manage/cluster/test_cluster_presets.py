@@ -21,13 +21,18 @@ from tests.shipped import SHIPPED_FILES
 PRESETS = {preset.name: preset for preset in SHIPPED_FILES.load().presets if preset.min_nodes > 1}
 SOURCES = {
     "minimax-m2.7-awq": "sparkrun/official-recipes/minimax-m2.7/minimax-m2.7-awq4-vllm.yaml",
+    "minimax-m2.7-nvfp4": "sparkrun/official-recipes/minimax-m2.7/minimax-m2.7-nvfp4-vllm.yaml",
+    "deepseek-v4-flash-0731": "nvidia/deepseek-v4-flash-0731.yaml",
     "qwen3.5-397b-a17b-int4":
         "sparkrun/experimental-recipes/eugr-vllm/qwen3.5-397b-a17b-int4-autoround-4x-vllm.yaml",
     "deepseek-v4-flash": "eugr/recipes/deepseek-v4-flash.yaml",
     "glm-5.3-flash-nvfp4": "eugr/recipes/glm-5.3-flash.yaml",
 }  # fmt: skip
-OTHER_IMAGE = {"qwen3.5-397b-a17b-int4": "ghcr.io/spark-arena/dgx-vllm-eugr-nightly:latest"}
-"""The source's is retired, and its own launcher takes this one."""
+OTHER_IMAGE = {
+    "qwen3.5-397b-a17b-int4": "ghcr.io/spark-arena/dgx-vllm-eugr-nightly:latest",
+    "glm-5.3-flash-nvfp4": "eugr/spark-vllm-b12x:latest",
+}
+"""The source's is retired, and its own launcher takes this one; the name of a build, which is published as this."""
 
 
 def planned(preset: Preset) -> ClusterPlan:
