@@ -147,6 +147,7 @@ class Family(StrEnum):
     PREFIX_QUERIES = "prefix cache queries"
     PREFIX_HITS = "prefix cache hits"
     PREFIX_MISSES = "prefix cache misses"
+    PREFIX_SHARE = "prefix hit rate, by the server"
     PREEMPTIONS = "preemptions"
     DRAFTS = "drafts"
     DRAFT_TOKENS = "drafted tokens"
@@ -170,13 +171,20 @@ GAUGES: Final = frozenset(
     (
         Family.STARTED, Family.DECODE_SPEED, Family.RUNNING, Family.WAITING, Family.WAITING_BY_REASON,
         Family.KV_USAGE, Family.KV_TOKENS, Family.KV_TOKENS_AT_MOST, Family.KV_BLOCKS, Family.KV_BLOCK_TOKENS,
-        Family.ACCEPTED_LENGTH, Family.ACCEPTED_SHARE,
+        Family.ACCEPTED_LENGTH, Family.ACCEPTED_SHARE, Family.PREFIX_SHARE,
     )
 )  # fmt: skip
 """What may fall. Everything else only grows while the server lives."""
 
 SHARES: Final = frozenset(
-    (Family.STARTED, Family.KV_USAGE, Family.KV_BLOCK_TOKENS, Family.ACCEPTED_LENGTH, Family.ACCEPTED_SHARE)
+    (
+        Family.STARTED,
+        Family.KV_USAGE,
+        Family.KV_BLOCK_TOKENS,
+        Family.ACCEPTED_LENGTH,
+        Family.ACCEPTED_SHARE,
+        Family.PREFIX_SHARE,
+    )
 )
 """Gauges of which two make no sum: of one engine the larger is taken."""
 
@@ -312,6 +320,7 @@ _TRTLLM: Final = {
             "kv_cache_tokens_per_block": Family.KV_BLOCK_TOKENS,
             "kv_cache_reused_blocks_total": Family.PREFIX_HITS,
             "kv_cache_missed_blocks_total": Family.PREFIX_MISSES,
+            "kv_cache_hit_rate": Family.PREFIX_SHARE,
             "spec_decode_num_draft_tokens_total": Family.DRAFT_TOKENS,
             "spec_decode_num_accepted_tokens_total": Family.ACCEPTED,
             "spec_decode_acceptance_length": Family.ACCEPTED_LENGTH,
@@ -508,6 +517,14 @@ class Change(Struct, frozen=True):
         """Growth per second; None where it is not published, or over no time."""
         grown = self.grown(family)
         return grown / self.seconds if grown is not None and self.seconds and self.seconds > 0 else None
+
+    @property
+    def moved(self) -> bool | None:
+        """Whether any counter has grown; None over no time, or for a page without counters."""
+        if self.before is None or not self.seconds:
+            return None
+        old, now = dict(self.before.page.counters()), dict(self.page.counters())
+        return any(value > old.get(slot, 0.0) for slot, value in now.items()) if now else None
 
     def histogram(self, family: Family) -> Histogram | None:
         """What was observed between the two, over all engines; None where it is not published."""

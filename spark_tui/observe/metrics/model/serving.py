@@ -44,6 +44,8 @@ class EngineMetrics(Struct, frozen=True):
     it apart. `kv_usage` and `prefix_hits` are shares from 0 to 1. `waiting_by_reason` and `finished` are empty where
     the server gives no reasons. `energy` is the GPU's joules per generated token. `prompt_tokens`,
     `generated_tokens` and `preemptions_ever` count since the server's start. `notes` say what a figure is not.
+    `moved` is whether any counter has grown over the window, None where that is not known; `held`: requests ran at both
+    its ends, and a counter that moves with every token stood still with all others.
     """
 
     seconds: float | None
@@ -70,6 +72,8 @@ class EngineMetrics(Struct, frozen=True):
     waiting_by_reason: tuple[tuple[str, float], ...] = ()
     finished: tuple[tuple[str, float], ...] = ()
     notes: tuple[str, ...] = ()
+    moved: bool | None = None
+    held: bool = False
 
 
 def measure(wide: Change, narrow: Change | None = None) -> EngineMetrics:
@@ -79,8 +83,9 @@ def measure(wide: Change, narrow: Change | None = None) -> EngineMetrics:
     short = wide if narrow is None or at_end else narrow
     computed = Family.PROMPT_COMPUTED if short.page.has(Family.PROMPT_COMPUTED) else Family.PROMPT
     speed, running = page.total(Family.DECODE_SPEED), page.total(Family.RUNNING)
-    # Older SGLang: the last figure stays when nothing runs.
-    by_server = None if speed is None or not at_end else Ok(speed if running else 0.0)
+    # Older SGLang: the last figure stays when nothing runs. Where that is not known, the counter decides.
+    by_server = None if speed is None or running is None or not at_end else Ok(speed if running else 0.0)
+    moved, begun = wide.moved, token_sample(wide.before.page, 0.0) if wide.before else None
     prompt = page.total(Family.PROMPT)
     if prompt is None and (own := page.total(Family.PROMPT_COMPUTED)) is not None:
         prompt = own + (page.total(Family.PROMPT_CACHED) or 0.0)
@@ -118,6 +123,8 @@ def measure(wide: Change, narrow: Change | None = None) -> EngineMetrics:
         waiting_by_reason=tuple(sorted(page.by_label(Family.WAITING_BY_REASON).items())),
         finished=tuple(sorted((reason, count) for reason, count in finished.items() if reason)),
         notes=tuple(note for applies, note in notes if applies),
+        moved=moved,
+        held=moved is False and begun is not None and begun.running > 0 and bool(running),
     )
 
 
@@ -190,7 +197,8 @@ def _prefix(change: Change) -> Reading[float]:
         hits, asked = change.grown(Family.PROMPT_CACHED), change.grown(Family.PROMPT)
         misses = change.grown(Family.PROMPT_COMPUTED) or 0.0 if asked is None else None
     if hits is None or (asked is None and misses is None):
-        return _absent(Family.PREFIX_HITS)
+        shares = change.page.values(Family.PREFIX_SHARE)
+        return Ok(min(1.0, max(shares))) if shares else _absent(Family.PREFIX_HITS)
     asked = hits + misses if misses is not None else asked
     return Ok(min(1.0, hits / asked)) if asked else Missing("no prefix cache queries in the window")
 

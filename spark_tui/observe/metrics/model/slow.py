@@ -8,9 +8,17 @@ from msgspec import Struct
 
 from spark_tui.base.finding import Finding, Reading, Severity, value_of
 from spark_tui.base.graph import seconds_text
-from spark_tui.base.host.detectors import BUSY_PERCENT, LOW_POWER_REMEDY, STUCK_MHZ, STUCK_WATTS
+from spark_tui.base.host.detectors import (
+    BUSY_PERCENT,
+    FROZEN_SECONDS,
+    LOW_POWER_REMEDY,
+    STALL_REMEDY,
+    STUCK_MHZ,
+    STUCK_WATTS,
+)
 from spark_tui.base.host.vitals import NOTICEABLE, GpuReading, Throttle
-from spark_tui.observe.metrics.model.serving import EngineMetrics
+from spark_tui.base.quantities import human_duration
+from spark_tui.observe.metrics.model.serving import AT_END_NOTE, EngineMetrics
 
 HEALTHY_MHZ: Final = 2197
 """The lowest SM clock in 58,762 samples of healthy load on GB10s; the highest was 2,528."""
@@ -54,22 +62,52 @@ def limits(metrics: EngineMetrics, gpu: Reading[GpuReading], ever: EngineMetrics
     """Everything that holds this engine back over the window, the weightiest first; the first one is the verdict.
 
     `ever`, the metrics since its start, says where a request's time goes while one runs and none has finished.
-    Ids: `low_power`, `clock`, `preemption`, `queue`, `drafts`, `prefill`, `decode`, `idle`.
+    Ids: `low_power`, `clock`, `stalled`, `preemption`, `queue`, `drafts`, `prefill`, `decode`, `working`, `idle`,
+    `unknown`.
     """
-    running = value_of(metrics.running) or 0.0
+    running, machine = value_of(metrics.running) or 0.0, _machine(value_of(gpu))
+    if metrics.held:
+        return (*machine, _stalled(metrics, running))
     time = request_time(metrics) or (request_time(ever) if ever is not None and running else None)
-    found = [*_machine(value_of(gpu)), *_cache(metrics), *_queue(metrics, time)]
+    found = [*machine, *_cache(metrics), *_queue(metrics, time)]
     if time is not None and time.whole > 0:
         parts = ((time.prefill, _prefill(metrics, time)), (time.decode, _decode(metrics, time)))
         ordered = sorted(parts, key=lambda part: -part[0])
         found += [finding for seconds, finding in ordered if time.share(seconds) >= FELT_SHARE]
     elif running:
-        rate = value_of(metrics.decode_rate)
+        rate, finished = value_of(metrics.decode_rate), value_of(metrics.finished_count)
+        ended = f", {finished:.0f} finished{_window(metrics)}" if finished is not None and metrics.seconds else ""
         speed = f" {rate:.0f} tok/s now." if rate is not None else ""
-        found.append(Finding("decode", Severity.INFO, f"{running:.0f} running, none finished yet.{speed}"))
+        found.append(Finding("decode", Severity.INFO, f"{running:.0f} running{ended}.{speed}"))
     found += _drafts(metrics)
     found.sort(key=lambda finding: finding.severity.rank)  # stable: equals keep their order
-    return tuple(found) or (Finding("idle", Severity.OK, "Idle: no requests in the last minute."),)
+    return tuple(found) or (_at_rest(metrics),)
+
+
+def _window(metrics: EngineMetrics) -> str:
+    return f" in the last {human_duration(metrics.seconds)}" if metrics.seconds else ""
+
+
+def _stalled(metrics: EngineMetrics, running: float) -> Finding:
+    """Requests run and nothing moves: an engine that hangs, or one that reads a long prompt."""
+    remedy = f"A long prompt may take {human_duration(FROZEN_SECONDS)}. After that the engine hangs. {STALL_REMEDY}"
+    text = f"No token came{_window(metrics)} although {running:.0f} run."
+    return Finding("stalled", Severity.WARNING, text, remedy=remedy)
+
+
+def _at_rest(metrics: EngineMetrics) -> Finding:
+    """What is known of an engine that nothing holds back: idle only where its gauge or its counters prove that."""
+    running, rate = value_of(metrics.running), value_of(metrics.decode_rate)
+    if metrics.moved and running is None:
+        speed = f", {rate:,.0f} tok/s" if rate else ""
+        return Finding("working", Severity.OK, f"Requests are served{speed}. How many is not reported by the server.")
+    if running is None and metrics.moved is None:
+        return Finding("unknown", Severity.INFO, "Load unknown: not reported by the server.")
+    if running is None and AT_END_NOTE in metrics.notes:
+        return Finding("unknown", Severity.INFO, f"No request ended{_window(metrics)}. Running ones are not reported.")
+    return Finding(
+        "idle", Severity.OK, "Idle: no request runs." if metrics.moved else f"Idle: no requests{_window(metrics)}."
+    )
 
 
 def _machine(gpu: GpuReading | None) -> list[Finding]:

@@ -391,7 +391,7 @@ def metrics_page(look: MetricsSnapshot) -> Page:
     silicon = f"n/a: {reason_of(look.gpu)}" if gpu is None else "  ".join((*gpu.figures, *spent)) or "n/a"
     rows = (*labelled((("engine", engine),)), *figure_rows(now, ever), *labelled((("GPU", silicon),)))
     found = limits(now, look.gpu, ever)
-    slow = Section("What is slow", tuple(Row(each.summary, tone=TONES[each.severity]) for each in found))
+    slow = Section("What is slow", tuple(_with_remedies(found)))
     tables = [Section(table=latency_table(window_title(Ok(now, look.at)), Ok(now, look.at)))]
     if ever is not None:
         tables.append(Section(table=latency_table("since start", Ok(ever, look.at))))
