@@ -247,6 +247,7 @@ class FakeHost:
     memory_reads: int = 0
     kernel: tuple[str, ...] = ()
     containers: dict[int, str] = field(default_factory=dict)
+    parents: dict[int, int] = field(default_factory=dict)
     processes: tuple[ContainerFacts, ...] = ()
     shared: Reading[tuple[SharedFile, ...]] = field(default_factory=lambda: Ok((), EPOCH))
 
@@ -289,6 +290,9 @@ class FakeHost:
 
     def container_of(self, pid: int) -> str:
         return self.containers.get(pid, "")
+
+    def lineage(self, pid: int) -> tuple[int, ...]:
+        return (pid, *((parent,) if (parent := self.parents.get(pid)) else ()))
 
     def bare_engines(self) -> tuple[ContainerFacts, ...]:
         return self.processes

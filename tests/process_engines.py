@@ -1,4 +1,4 @@
-"""Engines outside Docker: child processes whose command line is an engine's, and the whole program that looks at them."""
+"""Engines outside Docker: child processes with an engine's command line, and the program that looks at them."""
 
 from __future__ import annotations
 

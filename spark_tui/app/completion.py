@@ -19,6 +19,7 @@ from spark_tui.catalog.models.use.downloads import Downloads
 from spark_tui.catalog.presets.use.library import Library
 from spark_tui.cli.command import command
 from spark_tui.cli.session import PROGRAM, Session
+from spark_tui.machine.engines import EngineFinder
 from spark_tui.machine.settings import Config
 
 VARIABLE: Final = "_SPARK_TUI_COMPLETE"
@@ -46,7 +47,7 @@ async def _presets(context: Context) -> Iterable[str]:
 
 
 async def _engines(context: Context) -> Iterable[str]:
-    found = (*await context.docker.containers(), *await context.in_thread(context.ports.host.bare_engines))
+    found = await context[EngineFinder].all()
     return (container.name for container in found if runtime_of(container))
 
 

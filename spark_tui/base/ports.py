@@ -187,9 +187,12 @@ class HostProbe(Protocol):
     def container_of(self, pid: int) -> str:
         """The id of the Docker container that a process is in; empty for one in none, or that is gone."""
 
+    def lineage(self, pid: int) -> tuple[int, ...]:
+        """A process and its parents, itself first; empty for one that is gone."""
+
     def bare_engines(self) -> tuple[ContainerFacts, ...]:
-        """Servers that run outside any container, in the order of their names: see `bare_engine`. Reads the command
-        line of each process: not for every second."""
+        """Servers that run outside any container, in the order of their names: see `bare_engine`, and `gpu_server` for
+        what may be one. Reads the command line of each process: not for every second."""
 
     def shared_files(self) -> Reading[tuple[SharedFile, ...]]:
         """The files in /dev/shm. Looks into all processes, to learn which has them open."""

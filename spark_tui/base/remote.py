@@ -10,6 +10,7 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, Final, TypeAlias
+from urllib.parse import urlsplit
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -92,6 +93,18 @@ def read_hosts(value: object) -> Hosts:
     if len(found) > MOST_HOSTS:
         raise ValueError(f"must be at most {MOST_HOSTS} hosts; it is {len(found)}")
     return tuple(sorted(found, key=lambda each: each.name))
+
+
+def server_address(text: str) -> str:
+    """The base URL of a server, without `/v1` and trailing slash. Raises ValueError for what is none."""
+    try:
+        place = urlsplit(text.rstrip("/").removesuffix("/v1"))
+        sound = place.scheme in ("http", "https") and place.hostname and place.port != 0
+    except ValueError:
+        sound = False
+    if not sound or place.query or place.fragment or place.username or not text.isprintable():
+        raise ValueError(f"must be an address such as http://192.168.1.7:8000; it is {text[:80]!r}")
+    return place.geturl()
 
 
 def read_host(name: str, text: str) -> RemoteHost:

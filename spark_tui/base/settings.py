@@ -14,7 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from spark_tui.base.errors import UsageError
-from spark_tui.base.remote import Clusters, Hosts, read_clusters, read_hosts
+from spark_tui.base.remote import Clusters, Hosts, read_clusters, read_hosts, server_address
 
 Keymap = tuple[tuple[str, tuple[str, ...]], ...]
 """Action id -> keys by their names, the first of them shown."""
@@ -268,7 +268,8 @@ class Settings(Struct, frozen=True):
     the guard stop an engine of ours that Docker restarts again and again. `memory_share` is a launch's share of the
     memory where it names none: what it needs, or the preset's. `auto` as `theme` or `glyphs` follows the terminal;
     `notify` are the signals for the terminal when a start, a download or a benchmark ends; `keymap` has the user's own
-    keys by action id. `hosts` are other machines with a spark-tui.
+    keys by action id. `hosts` are other machines with a spark-tui, `engines` addresses of servers that are engines too,
+    with their names: `lab=http://192.168.1.7:8000`.
     """
 
     store: Path = Path("~/vllm")
@@ -289,6 +290,7 @@ class Settings(Struct, frozen=True):
     keymap: Keymap = ()
     hosts: Hosts = ()
     clusters: Clusters = ()
+    engines: str = ""
     origins: tuple[tuple[str, SettingOrigin], ...] = ()
 
     def origin(self, key: str) -> SettingOrigin:
@@ -389,6 +391,22 @@ def _notices(value: object) -> str:
     return ",".join(word for word in NOTICES if word in given)
 
 
+def read_engines(text: str) -> tuple[tuple[str, str], ...]:
+    """The names, which may be empty, and the addresses of the setting `engines`."""
+    pairs = (word.rpartition("=") for word in text.replace(",", " ").split())
+    return tuple((name, url) for name, _, url in pairs)
+
+
+def _engines(value: object) -> str:
+    """`lab=http://192.168.1.7:8000 http://10.0.0.9:30000`, or a list of such words."""
+    text = " ".join(map(str, value)) if isinstance(value, list) else value
+    if not isinstance(text, str):
+        raise ValueError(f"must be addresses such as lab=http://192.168.1.7:8000; it is {value!r}")
+    for _, url in read_engines(text):
+        server_address(url)
+    return text
+
+
 def _theme(value: object) -> str:
     """One of ours, or a name that a theme of the user's own may have: names that begin as ours do are ours."""
     if isinstance(value, str) and THEME.fullmatch(value) and not value.startswith("spark-"):
@@ -424,6 +442,7 @@ _READERS: Final[Mapping[str, Callable[[object], object]]] = {
     "keymap": read_keymap,
     "hosts": read_hosts,
     "clusters": read_clusters,
+    "engines": _engines,
 }
 
 

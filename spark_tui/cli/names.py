@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 import click
 
 from spark_tui.base.context import Context
 from spark_tui.base.engine.container import ContainerFacts, outside_docker
 from spark_tui.base.engine.state import runtime_of
-from spark_tui.base.errors import ContainerNotFound, SparkError, UsageError
-from spark_tui.base.text import MOST_NAMED, clean_line, known_names, same_name, truncate
+from spark_tui.base.errors import ContainerNotFound, UsageError
+from spark_tui.base.text import MOST_NAMED, clean_line, known_names, truncate
 from spark_tui.cli.session import Session
-
-_SHORT_ID: Final = 12
+from spark_tui.machine.engines import EngineFinder
 
 
 def engine_name(session: Session, name: str) -> str:
@@ -23,7 +20,7 @@ def engine_name(session: Session, name: str) -> str:
         return name
 
     async def work(context: Context) -> list[str]:
-        engines = [each for each in await _containers(context) if runtime_of(each)]
+        engines = [each for each in await context[EngineFinder].all() if runtime_of(each)]
         running = [each for each in engines if each.running]
         return sorted(clean_line(each.name) for each in running or engines)
 
@@ -42,16 +39,13 @@ def engine_name(session: Session, name: str) -> str:
 async def find_container(
     context: Context, name: str, *, engines_only: bool = True, acts: bool = False
 ) -> ContainerFacts:
-    """The container that a name or an id means. Raises ContainerNotFound with near names; with `acts`, for what stops
-    or starts it, RefusedError where it runs outside Docker.
+    """The engine that a name, an id or an address means. Raises ContainerNotFound with near names; with `acts`, for
+    what stops or starts it, RefusedError where it runs outside Docker.
 
     With `engines_only` a container that serves no model is not found: stopping a database by a slip of the finger is
     not what this program is for.
     """
-    containers = await _containers(context, name)
-    by_id = [c for c in containers if len(name) >= _SHORT_ID and c.id.startswith(name)]
-    meant = same_name(name, [c.name for c in containers])
-    found = next((c for c in containers if c.name == meant), by_id[0] if len(by_id) == 1 else None)
+    found, containers = await context[EngineFinder].find(name)
     shown = truncate(clean_line(name), 60)
     engines = [c.name for c in containers if runtime_of(c)]
     if found is None:
@@ -65,14 +59,3 @@ async def find_container(
     if acts and found.bare:
         raise outside_docker(found, acts=True)
     return found
-
-
-async def _containers(context: Context, name: str = "") -> tuple[ContainerFacts, ...]:
-    """What runs in Docker and outside it. Raises Docker's error unless what is asked for, or anything, runs outside."""
-    bare = await context.in_thread(context.ports.host.bare_engines)
-    try:
-        return (*await context.docker.containers(), *bare)
-    except SparkError:
-        if not any(not name or each.name == name for each in bare):
-            raise
-        return tuple(bare)

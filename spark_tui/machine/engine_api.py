@@ -24,7 +24,7 @@ from spark_tui.base.engine.answer import (
 from spark_tui.base.engine.message import ChatEvent, ChatRequest
 from spark_tui.base.engine.metrics_page import WANTED_NAMES, MetricPage, Slot, Source, page_of, source_of
 from spark_tui.base.engine.request import request_bytes
-from spark_tui.base.engine.runtimes import runtime_named, with_tag
+from spark_tui.base.engine.runtimes import ANY, runtime_named, with_tag
 from spark_tui.base.engine.state import Endpoint, Health, ServedModel
 from spark_tui.base.errors import (
     ApiKeyRejected,
@@ -157,7 +157,7 @@ class VllmApi:
             return Health.NOT_LISTENING if closed_at_once(error) else Health.UNKNOWN
         except (httpx2.HTTPError, httpx2.InvalidURL, ApiKeyRejected, TimeoutError):
             return Health.UNKNOWN
-        if status == 200:
+        if status == 200 or (status in (401, 403) and runtime.health_path == runtime.models_path):  # it wants its key
             return Health.OK
         if status == 503:
             return Health.LOADING if runtime.loading_503 or is_loading(body.decode("utf-8", "replace")) else Health.DEAD
@@ -325,6 +325,7 @@ def _served(entry: dict[str, Any]) -> ServedModel:
         str(entry.get("root") or ""),
         length if isinstance(length, int) else None,
         entry.get("serving") is not False,
+        str(entry.get("owned_by") or ""),
     )
 
 
@@ -426,6 +427,7 @@ class HttpMetrics:
             raise unreachable(endpoint.base_url, error, self._read_seconds) from None
         if status in _NO_SUCH_PAGE:
             option = f"Start it with {runtime.metrics_option}" if runtime.metrics_option else elsewhere
+            option = "Chat, bench and prove need none" if runtime is ANY else option
             raise MetricsUnavailable(f"{runtime.title} has no page {path} (HTTP {status}).", f"{option}.")
         if status != 200:
             raise api_error(status, body.decode("utf-8", "replace"), path=path)

@@ -12,7 +12,7 @@ import socket
 import stat
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -34,6 +34,8 @@ _DMI_NAMES: Final = ("product_name", "product_version", "product_family", "board
 _SHM_PATHS: Final = ("/dev/shm/", "/run/shm/")  # noqa: S108 - the place itself is looked at
 ANOTHER_PROCESS: Final = "another process"
 _MOST_JOURNAL: Final = 64 * 1024
+_CUDA_DEVICE: Final = "/dev/nvidia-uvm"
+"""Open in every process that computes with CUDA."""
 
 
 def read(path: str) -> str:
@@ -81,16 +83,17 @@ def cpu_numbers(root: Path) -> tuple[int, ...]:
     return tuple(found)
 
 
-def listening(root: Path) -> dict[int, tuple[int, ...]]:
-    """The TCP ports with a listener, each with the processes that this user may see."""
-    psutil, found = psutil_at(root), dict[int, tuple[int, ...]]()
+def listeners(root: Path) -> dict[int, tuple[tuple[int, str], ...]]:
+    """The TCP ports with a listener, each with the processes that this user may see and the address they listen on."""
+    psutil, found = psutil_at(root), dict[int, tuple[tuple[int, str], ...]]()
     try:
         connections = psutil.net_connections("tcp")
     except (OSError, RuntimeError, psutil.Error):  # no such table, or one that psutil cannot parse
         return {}
     for each in connections:
         if each.status == psutil.CONN_LISTEN:
-            found[each.laddr.port] = found.get(each.laddr.port, ()) + ((each.pid,) if each.pid else ())
+            seen = ((each.pid, each.laddr.ip),) if each.pid else ()
+            found[each.laddr.port] = found.get(each.laddr.port, ()) + seen
     return found
 
 
@@ -187,8 +190,8 @@ class ProcfsHost:
 
         Without root the processes of other users cannot be looked into; Docker's own proxy is one of them.
         """
-        pids = listening(self._root).get(port)
-        names = ((pid, clean_line(self._text(f"proc/{pid}/comm"))) for pid in pids or ())
+        pids = listeners(self._root).get(port)
+        names = ((pid, clean_line(self._text(f"proc/{pid}/comm"))) for pid, _ in pids or ())
         named = next((f"{name} (pid {pid})" for pid, name in names if name), ANOTHER_PROCESS)
         return None if pids is None else named
 
@@ -238,29 +241,72 @@ class ProcfsHost:
     def container_of(self, pid: int) -> str:
         return container_id(self._text(f"proc/{pid}/cgroup"))
 
+    def lineage(self, pid: int) -> tuple[int, ...]:
+        found: list[int] = []
+        while pid > 1 and pid not in found and (born := self._born(pid))[1]:
+            found.append(pid)
+            pid = born[0]
+        return tuple(found)
+
     def bare_engines(self) -> tuple[ContainerFacts, ...]:
         from spark_tui.base.engine.runtimes import server_of  # its shapes are not needed for the first frame
         from spark_tui.base.engine.state import bare_engine
 
         found: dict[int, tuple[int, ContainerFacts]] = {}
+        parents: dict[int, int] = {}
         here = self._network("self")
         for entry in (self._root / "proc").glob("[0-9]*"):
-            argv = self._words(entry / "cmdline")
+            argv, pid = self._words(entry / "cmdline"), int(entry.name)
+            parents[pid] = self._born(pid)[0]
             if server_of(argv) is None or container_id(text_or_empty(entry / "cgroup")):
                 continue
             if here and self._network(entry.name) not in ("", here):  # its ports are not this machine's
                 continue
-            fields = text_or_empty(entry / "stat").rpartition(")")[2].split()
             names = tuple(word.partition("=")[0] for word in self._words(entry / "environ"))
-            if len(fields) < _STAT_FIELDS:  # it has ended meanwhile
-                continue
-            started = self._booted() + int(fields[19]) / os.sysconf("SC_CLK_TCK")
-            facts = bare_engine(int(entry.name), argv, names, started)
+            parent, started = self._born(pid)
+            facts = bare_engine(pid, argv, names, started) if started else None  # else it has ended meanwhile
             if facts is not None:
-                found[facts.pid] = (int(fields[1]), facts)
+                found[facts.pid] = (parent, facts)
         # What a server forks has its command line, and is no server of its own.
         own = (facts for parent, facts in found.values() if parent not in found)
-        return tuple(sorted(own, key=lambda facts: (facts.name, facts.pid)))
+        others = self._gpu_servers(parents, found.keys())
+        return tuple(sorted((*own, *others), key=lambda facts: (facts.name, facts.pid)))
+
+    def _gpu_servers(self, parents: Mapping[int, int], known: Collection[int]) -> list[ContainerFacts]:
+        """Processes in no container that compute on the GPU, or whose child does, one for each port that they listen
+        on. Only what this user may look into; `known` and their children are left out."""
+        from spark_tui.base.engine.state import gpu_server
+
+        holders = [pid for pid in parents if self._computes(pid)] if self._inside(Path(_CUDA_DEVICE)).exists() else []
+        ports: dict[int, dict[int, bool]] = {}
+        for port, addresses in listeners(self._root).items() if holders else ():
+            for pid, address in addresses:
+                ports.setdefault(pid, {})[port] = address.startswith("127.") or address == "::1"
+        servers: set[int] = set()
+        for pid in holders:
+            while pid > 1 and pid not in known and pid not in ports:
+                pid = parents.get(pid, 0)  # noqa: PLW2901 - up to the process that listens
+            if pid in ports and pid not in known and not container_id(self._text(f"proc/{pid}/cgroup")):
+                servers.add(pid)
+        return [
+            gpu_server(pid, self._words(self._root / f"proc/{pid}/cmdline"), self._born(pid)[1], port, local=local)
+            for pid in servers
+            for port, local in sorted(ports[pid].items())
+        ]
+
+    def _computes(self, pid: int) -> bool:
+        """Whether CUDA is open in a process; a monitor opens other devices."""
+        try:
+            return any(str(each.readlink()) == _CUDA_DEVICE for each in (self._root / f"proc/{pid}/fd").iterdir())
+        except OSError:  # of another user, or gone
+            return False
+
+    def _born(self, pid: int) -> tuple[int, float]:
+        """A process's parent, and when it began in seconds since the epoch; zeros where it has ended."""
+        fields = self._text(f"proc/{pid}/stat").rpartition(")")[2].split()
+        if len(fields) < _STAT_FIELDS:
+            return 0, 0.0
+        return int(fields[1]), self._booted() + int(fields[19]) / os.sysconf("SC_CLK_TCK")
 
     def _words(self, path: Path) -> tuple[str, ...]:
         """Of a list in /proc whose entries end with a null byte; empty where it is barred."""

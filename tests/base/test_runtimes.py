@@ -64,9 +64,9 @@ def container(**changes: object) -> ContainerFacts:
 
 
 def test_vllm_comes_first_and_the_five_are_distinct() -> None:
-    assert [runtime.id for runtime in RUNTIMES] == ["vllm", "sglang", "trtllm", "llama-cpp", "ollama"]
+    assert [runtime.id for runtime in RUNTIMES][:5] == ["vllm", "sglang", "trtllm", "llama-cpp", "ollama"]
     assert RUNTIMES[0] is VLLM
-    assert len({runtime.title for runtime in RUNTIMES}) == 5
+    assert len({runtime.title for runtime in RUNTIMES}) == len(RUNTIMES)
 
 
 @pytest.mark.parametrize("runtime", RUNTIMES, ids=lambda runtime: runtime.id)
@@ -85,7 +85,7 @@ def test_every_runtime_can_be_asked_and_recognised(runtime: Runtime) -> None:
         assert recognised("example/image", words) == runtime.id
         assert runtime_of(container(argv=(*words, "model"))) == runtime.id
     presets = [preset for preset in SHIPPED if preset.engine == runtime.id]
-    assert presets
+    assert presets or RUNTIMES.index(runtime) >= 5, "the five that are launched have presets"
     assert {recognised(preset.image, ()) for preset in presets} <= {"", runtime.id}
 
 

@@ -94,6 +94,7 @@ def test_every_setting_can_be_set_in_both_places(folders: Folders) -> None:
         "notify": "bell,osc9",
         "keymap": "stop=X",
         "hosts": "lab=nv@spark-2",
+        "engines": "lab=http://192.168.1.7:8000 http://10.0.0.9:30000",
         "clusters": "duo=nv@spark-1,fabric=10.0.0.1,if=enp1s0f0np0;nv@spark-2,fabric=10.0.0.2,if=enp1s0f0np0",
     }
     assert set(values) == set(KEYS)

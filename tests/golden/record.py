@@ -18,12 +18,15 @@ from typing import Any, Final
 import click
 
 from spark_tui.app.main import cli, run
+from spark_tui.app.opening import open_context
 from spark_tui.app.rooms import ROOMS
 from spark_tui.app.wiring import build_demo
 from spark_tui.base.context import Context, Ports
+from spark_tui.base.engine.container import ContainerFacts
 from spark_tui.base.errors import SparkError
 from spark_tui.base.settings import Settings, folders_for
 from spark_tui.cli.session import PROGRAM, Options, Session, Streams
+from spark_tui.machine.procfs import ProcfsHost
 from tests.cli.world import Stream
 from tests.fake_ssh import FakeSsh
 from tests.fakes_host import FakeClock, settle
@@ -125,6 +128,13 @@ def answers(lines: Iterable[str | tuple[str, ...]], *, demo: bool = True) -> str
     return "\n".join(found)
 
 
+class NoEngines(ProcfsHost):
+    """This machine without what other tests run on it."""
+
+    def bare_engines(self) -> tuple[ContainerFacts, ...]:
+        return ()
+
+
 class Machine:
     """An empty home without Docker, or a simulated Spark whose clock goes on as soon as all wait for it."""
 
@@ -146,7 +156,7 @@ class Machine:
         """Exit code, standard output and standard error of one command on it."""
         out, err = Stream(), Stream()
         streams = Streams(Stream(), out, err, self.environment)
-        opener = self._opened if self._options else None
+        opener = self._opened if self._options else self._at_home
         # A process of its own has seen no app, whose words name keys.
         code = contextvars.Context().run(run, [*self._options, *words], streams, opener)
         return code, self._known(out.getvalue()), self._known(err.getvalue())
@@ -168,6 +178,12 @@ class Machine:
             text = re.sub(r"(io\.spark-tui\.(?:spec-hash|launch)=)\w+", r"\1<some>", text)
         text = re.sub(r"\b\d{8}-\d{6}-[0-9a-f]{6}\b", "<conversation>", text)
         return re.sub(r"/[\w/]+/spark-tui-demo-[\w-]+", "<demo>", text)
+
+    def _at_home(self, options: Options, environment: Mapping[str, str]) -> Context:
+        """An opener: the program's own core, on a machine where no engine runs beside Docker."""
+        context = open_context(options, environment)
+        vars(context.ports)["host"] = NoEngines()
+        return context
 
     def _opened(self, options: Options, environment: Mapping[str, str]) -> Context:
         """An opener: every command on the same ports."""

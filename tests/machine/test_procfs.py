@@ -381,3 +381,22 @@ def test_a_server_in_another_network_namespace_is_not_of_this_machine(tmp_path: 
 
 def test_a_machine_without_processes_has_no_engine(tmp_path: Path) -> None:
     assert ProcfsHost(tmp_path).bare_engines() == ()
+
+
+def test_a_process_that_computes_on_the_gpu_and_listens_may_be_an_engine(tmp_path: Path) -> None:
+    put(tmp_path, "dev/nvidia-uvm", "")
+    process(tmp_path, 50, ("/opt/ninfer/ninfer", "--model", "q"))
+    process(tmp_path, 51, ("worker",), parent=50)
+    process(tmp_path, 52, ("python3", "train.py"))
+    process(tmp_path, 40, SERVE)
+    for pid, links in ((50, ["socket:[900]"]), (51, ["/dev/nvidia-uvm"]), (52, ["/dev/nvidia-uvm"]),
+                       (40, ["/dev/nvidia-uvm", "socket:[901]"])):  # fmt: skip
+        (tmp_path / f"proc/{pid}/fd").mkdir()
+        for number, link in enumerate(links):
+            (tmp_path / f"proc/{pid}/fd/{number}").symlink_to(link)
+    put(tmp_path, "proc/net/tcp", _HEAD + listener(8080, 900) + listener(8011, 901))
+    host = ProcfsHost(tmp_path)
+    assert [(each.name, each.pid) for each in host.bare_engines()] == [("ninfer-8080", 50), ("vllm-8011", 40)]
+    assert host.lineage(51) == (51, 50)
+    (tmp_path / "dev/nvidia-uvm").unlink()
+    assert [each.name for each in host.bare_engines()] == ["vllm-8011"]

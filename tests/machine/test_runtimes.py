@@ -15,7 +15,6 @@ import pytest
 from msgspec import structs
 
 from spark_tui.base.engine.message import AnswerBuilder, ChatParameters, ChatRequest, Message, Role
-from spark_tui.base.engine.runtimes import RUNTIMES
 from spark_tui.base.engine.state import Endpoint, Health, ServedModel
 from spark_tui.base.errors import ApiKeyRejected, EngineFailed, ModelNotServed
 from spark_tui.base.secret import Secret
@@ -83,7 +82,7 @@ VOICES = {
         missing='{"error":{"message":"The model `other` does not exist.","type":"NotFoundError","param":"model",'
         '"code":404}}',
         deltas=({"reasoning": "Hm."}, {"content": "Hi."}),
-        models=(ServedModel("tiny", "tiny/tiny-qwen3", 2048),),
+        models=(ServedModel("tiny", "tiny/tiny-qwen3", 2048, owner="vllm"),),
         version="0.32.0",
         while_loading=Health.DEAD,  # it does not listen before it is ready: a 503 is a dead engine core
     ),
@@ -111,7 +110,7 @@ VOICES = {
         missing='{"object":"error","message":"Model not found: the model \'other\' does not exist",'
         '"type":"NotFoundError","param":null,"code":404}',
         deltas=THOUGHT,
-        models=(ServedModel("nvidia/Qwen3-8B-NVFP4", "nvidia/Qwen3-8B-NVFP4", 40960),),
+        models=(ServedModel("nvidia/Qwen3-8B-NVFP4", "nvidia/Qwen3-8B-NVFP4", 40960, owner="sglang"),),
         version="0.5.23",
         while_loading=Health.LOADING,
     ),
@@ -128,7 +127,7 @@ VOICES = {
         missing='{"object":"error","message":"The model other does not exist","type":"NotFoundError","param":null,'
         '"code":404}',
         deltas=THOUGHT,
-        models=(ServedModel("nvidia/Qwen3-30B-A3B-NVFP4"),),
+        models=(ServedModel("nvidia/Qwen3-30B-A3B-NVFP4", owner="tensorrt_llm"),),
         version="1.2.0rc6",
         while_loading=Health.DEAD,
         takes_keys=False,
@@ -164,7 +163,7 @@ VOICES = {
         refusal='{"error":{"message":"Invalid API Key","type":"authentication_error","code":401}}',
         missing='{"error":{"message":"model not found: other","type":"not_found_error","code":404}}',
         deltas=THOUGHT,
-        models=(ServedModel("qwen3-30b-a3b"),),
+        models=(ServedModel("qwen3-30b-a3b", owner="llamacpp"),),
         version="b10689-9f09598",
         while_loading=Health.LOADING,
     ),
@@ -184,7 +183,7 @@ VOICES = {
         missing='{"error":{"message":"model \\"other\\" not found, try pulling it first","type":"api_error",'
         '"param":null,"code":null}}',
         deltas=({"reasoning": "Hm."}, {"content": "Hi."}),
-        models=(ServedModel("qwen3:32b"),),
+        models=(ServedModel("qwen3:32b", owner="library"),),
         version="0.12.6",
         while_loading=Health.OK,  # the server runs, and has no model yet
         takes_keys=False,
@@ -222,7 +221,7 @@ class VoiceServer(Server):
         return status, b"application/json", text.encode()
 
 
-@pytest.fixture(params=[runtime.id for runtime in RUNTIMES])
+@pytest.fixture(params=list(VOICES))
 async def server(request: pytest.FixtureRequest) -> AsyncIterator[VoiceServer]:
     server = VoiceServer(VOICES[request.param])
     server.handlers[""] = server.handle

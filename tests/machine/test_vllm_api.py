@@ -311,7 +311,7 @@ async def test_health_takes_two_seconds_at_most(
 async def test_models_and_version(server: Server, api: VllmApi) -> None:
     server.says(*api_fixtures.answer("models"), path="/v1/models")
     server.says(*api_fixtures.answer("version"), path="/version")
-    assert await api.models(server.endpoint) == (ServedModel("tiny", "/srv/vllm/tiny", 512),)
+    assert await api.models(server.endpoint) == (ServedModel("tiny", "/srv/vllm/tiny", 512, owner="vllm"),)
     assert await api.version(server.endpoint) == "0.32.0"
 
 

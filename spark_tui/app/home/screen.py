@@ -155,7 +155,7 @@ class HomeScreen(FrameScreen):
         self.watch(self.query_one(RowList), "cursor", self._select, init=False)
         self.set_timer(PROOFS_SECONDS, self._read_proofs)
         self.bind_slices(("events",), lambda: self.query_one(EventFeed).renew())
-        self._tail_timer = self.set_interval(1.0, self._renew_tail, pause=True)
+        self._tail_timer = self.set_interval(1.0, self._renew_second, pause=True)
 
     @property
     def spark(self) -> EnginesApp:
@@ -568,6 +568,13 @@ class HomeScreen(FrameScreen):
         preset = self.world[PRESETS].get(view.container.preset) if view is not None else None
         last = log_and_event_yanks(self.context, self.spark.selected)
         return (*engine_yanks(self.context, view, preset, self.world.identity.lan_address), *last)
+
+    def _renew_second(self) -> None:
+        view = self.selected_engine
+        if view is not None and view.container.bare and view.state is EngineState.STARTING:
+            self._show_selected()  # how long it starts: no line of a log says that something has changed
+        else:
+            self._renew_tail()
 
     def _renew_tail(self) -> None:
         beside, below = self.query_one("#rail-log", LogTail), self.query_one("#log-tail", LogTail)

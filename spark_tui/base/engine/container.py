@@ -32,6 +32,8 @@ LABEL_TOOL = LABEL_PREFIX + "tool"
 """Of a container that runs a program of ours for a moment, and is no engine whatever its image."""
 PROCESS_ID = "process-"
 """Begins the id of a bare process, before its number."""
+ADDRESS_ID = "address-"
+"""Begins the id of a server that is known by its address alone, before its base URL."""
 
 LOOPBACK = "127.0.0.1"
 STORE_TARGET = "/models"
@@ -171,8 +173,18 @@ class ContainerFacts(Struct, frozen=True):
 
     @property
     def bare(self) -> bool:
-        """Whether it is a process outside any container, shown like one: Docker has neither its log nor its stop."""
-        return self.id.startswith(PROCESS_ID)
+        """Whether it is an engine without a container, shown like one: Docker has neither its log nor its stop."""
+        return self.id.startswith((PROCESS_ID, ADDRESS_ID))
+
+    @property
+    def address(self) -> str:
+        """The base URL of a server that is known by its address alone, else empty."""
+        return self.id.removeprefix(ADDRESS_ID) if self.id.startswith(ADDRESS_ID) else ""
+
+    @property
+    def where(self) -> str:
+        """Of one without a container, what it is: `process 4711`, `http://10.0.0.7:8000`."""
+        return self.address or f"process {self.pid}"
 
     @property
     def start(self) -> tuple[str, float | None, int, int]:
@@ -360,12 +372,10 @@ def local_model_path(model: str) -> str | None:
 
 
 def outside_docker(container: ContainerFacts, *, acts: bool = False) -> RefusedError:
-    """Why a bare process has no log here, or with `acts` is not stopped, restarted or removed."""
-    about = f"{container.name} runs outside Docker, as process {container.pid}: "
+    """Why an engine without a container has no log here, or with `acts` is not stopped, restarted or removed."""
+    about = f"{container.name} runs outside Docker ({container.where}): "
     if acts:
-        text = "spark-tui does not end what it cannot start again."
-        return RefusedError(about + text, f"End it yourself: kill {container.pid}")
-    return RefusedError(
-        f"{about}its log is where it was started.",
-        f"Its unit and last lines, if it has one: systemctl status {container.pid}",
-    )
+        end = f"kill {container.pid}" if container.pid else "where it was started"
+        return RefusedError(f"{about}spark-tui does not end what it cannot start again.", f"End it yourself: {end}")
+    unit = f"Its unit and last lines, if it has one: systemctl status {container.pid}\n" if container.pid else ""
+    return RefusedError(f"{about}no log is kept here.", f"{unit}Explain a log that you have: spark-tui explain FILE")

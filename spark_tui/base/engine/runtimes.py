@@ -48,8 +48,8 @@ class Runtime(Struct, frozen=True, forbid_unknown_fields=True):
     503 there means that it is not ready yet; otherwise that its engine died.
     `version_paths` are tried in turn, `version_key` is the answer's key; no paths: not reported. `metrics_path` is
     empty where there is no Prometheus page, `metrics_option` what turns it on.
-    `lists_more`: its model list has more than it
-    serves. `caches` are the compile caches that it fills. `first_request` is what the warm-up pays for, and
+    `lists_more`: its model list has more than it serves; `owners` are what that list says owns them, in lower case.
+    `caches` are the compile caches that it fills. `first_request` is what the warm-up pays for, and
     `first_request_seconds` how long it is waited for: vLLM compiles for 25 to 60 s, Ollama reads all weights.
     """
 
@@ -75,19 +75,31 @@ class Runtime(Struct, frozen=True, forbid_unknown_fields=True):
     model_name: ModelName = ModelName.HUB
     model_options: tuple[str, ...] = ()
     lists_more: bool = False
+    owners: tuple[str, ...] = ()
     caches: tuple[str, ...] = ()
     first_request: str = "compiles kernels"
     first_request_seconds: float = 300.0
+
+
+class Proxy(Struct, frozen=True, forbid_unknown_fields=True):
+    """A program that passes requests on and lists the models of others: no engine. The fields are as of `Runtime`."""
+
+    title: str
+    programs: tuple[str, ...] = ()
+    owners: tuple[str, ...] = ()
 
 
 class _Runtimes(Struct, frozen=True, forbid_unknown_fields=True):
     """What `runtimes.toml` holds."""
 
     runtime: tuple[Runtime, ...]
+    proxy: tuple[Proxy, ...]
 
 
-RUNTIMES: Final = msgspec.toml.decode(Path(__file__).with_name("runtimes.toml").read_bytes(), type=_Runtimes).runtime
-VLLM, SGLANG, TRTLLM, LLAMA_CPP, OLLAMA = RUNTIMES
+_KNOWN: Final = msgspec.toml.decode(Path(__file__).with_name("runtimes.toml").read_bytes(), type=_Runtimes)
+RUNTIMES: Final = _KNOWN.runtime
+PROXIES: Final = _KNOWN.proxy
+VLLM, SGLANG, TRTLLM, LLAMA_CPP, OLLAMA, ANY = RUNTIMES
 KEY_VARIABLES: Final = tuple(runtime.key_variable for runtime in RUNTIMES if runtime.key_variable)
 """Every variable under which a key that we made may stand in a container's env file."""
 
@@ -129,6 +141,21 @@ def server_of(argv: tuple[str, ...]) -> Runtime | None:
     `docker run` do."""
     words = _program(argv)
     return next((each for each in RUNTIMES for program in each.programs if words[: len(program)] == program), None)
+
+
+_NOT_NAME: Final = re.compile(r"[^a-z0-9._-]+")
+
+
+def program_of(argv: tuple[str, ...]) -> str:
+    """The name of the program, or of the script or module that Python runs, in lower case; empty where it has none."""
+    words = _program(argv)
+    name = words[2].rpartition(".")[2] if words[:2] == ("python3", "-m") and len(words) > 2 else "".join(words[:1])
+    return _NOT_NAME.sub("", PurePosixPath(name.lower()).name.removesuffix(".py"))[:40]
+
+
+def is_proxy(argv: tuple[str, ...]) -> bool:
+    """Whether a process passes requests on, by its command line."""
+    return program_of(argv) in [program for each in PROXIES for program in each.programs]
 
 
 _MOST_WRAPPERS: Final = 8

@@ -5,12 +5,23 @@ from __future__ import annotations
 from enum import StrEnum
 from itertools import pairwise
 from typing import Final
+from urllib.parse import urlsplit
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from spark_tui.base.engine.container import LABEL_TOOL, PROCESS_ID, ContainerFacts, ContainerStatus
-from spark_tui.base.engine.runtimes import recognised, runtime_named, server_of
+from spark_tui.base.engine.container import (
+    ADDRESS_ID,
+    ALL_INTERFACES,
+    LABEL_RUNTIME,
+    LABEL_TOOL,
+    PROCESS_ID,
+    ContainerFacts,
+    ContainerStatus,
+    PublishedPort,
+)
+from spark_tui.base.engine.runtimes import ANY, PROXIES, RUNTIMES, program_of, recognised, runtime_named, server_of
+from spark_tui.base.remote import server_address
 from spark_tui.base.secret import Secret
 
 _LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
@@ -43,12 +54,13 @@ class Health(StrEnum):
 
 class ServedModel(Struct, frozen=True):
     """An entry of `/v1/models`. `root` is the path or repo that was given, where the server says it; `max_model_len`
-    in tokens. `serving` is false for what a gateway would have to launch."""
+    in tokens. `serving` is false for what a gateway would have to launch. `owner` names the server's program."""
 
     id: str
     root: str = ""
     max_model_len: int | None = None
     serving: bool = True
+    owner: str = ""
 
 
 class EngineState(StrEnum):
@@ -113,7 +125,12 @@ def endpoint_of(container: ContainerFacts, key: Secret | None) -> Endpoint | Non
     port = api_port(container)
     if port is None:
         return None
-    return Endpoint(f"http://127.0.0.1:{port}", key, runtime_of(container), name_argument(container))
+    return Endpoint(base_url(container, port), key, runtime_of(container), name_argument(container))
+
+
+def base_url(container: ContainerFacts, port: int) -> str:
+    """Where this host reaches the API, without a trailing slash."""
+    return container.address or f"http://127.0.0.1:{port}"
 
 
 def api_port(container: ContainerFacts) -> int | None:
@@ -206,6 +223,49 @@ def bare_engine(
         started_at=started_at,
     )
     return replace(facts, name=f"{runtime.id}-{api_port(facts)}")
+
+
+def gpu_server(pid: int, argv: tuple[str, ...], started_at: float, port: int, *, local: bool) -> ContainerFacts:
+    """A process that computes on the GPU and listens on a port, named by its program and that: `ninfer-8080`. It is an
+    engine once it lists models."""
+    return ContainerFacts(
+        f"{PROCESS_ID}{pid}",
+        f"{program_of(argv) or 'server'}-{port}",
+        "",
+        "",
+        ContainerStatus.RUNNING,
+        argv,
+        labels=((LABEL_RUNTIME, ANY.id),),
+        ports=(PublishedPort(port, port, _LOOPBACK[0] if local else ALL_INTERFACES),),
+        pid=pid,
+        started_at=started_at,
+    )
+
+
+def server_at(url: str, name: str = "") -> ContainerFacts:
+    """A server that a person names by its address. Raises ValueError for what is none."""
+    address = server_address(url)
+    place = urlsplit(address)
+    port = place.port or (443 if place.scheme == "https" else 80)
+    host = place.hostname or ""
+    return ContainerFacts(
+        ADDRESS_ID + address,
+        name or f"{host}-{port}",
+        "",
+        "",
+        ContainerStatus.RUNNING,
+        labels=((LABEL_RUNTIME, ANY.id),),
+        ports=(PublishedPort(port, port, _LOOPBACK[0] if host in _LOOPBACK else host),),
+    )
+
+
+def proven(container: ContainerFacts, models: tuple[ServedModel, ...]) -> ContainerFacts | None:
+    """A server of an unknown kind as the one that its list of models names as their owner; None for a gateway."""
+    owners = {model.owner.lower() for model in models}
+    if owners & {owner for proxy in PROXIES for owner in proxy.owners}:
+        return None
+    found = next((each.id for each in RUNTIMES if owners.intersection(each.owners)), ANY.id)
+    return replace(container, labels=((LABEL_RUNTIME, found),))
 
 
 def name_argument(container: ContainerFacts) -> str:

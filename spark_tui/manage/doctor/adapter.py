@@ -20,7 +20,7 @@ from spark_tui.base.host.detectors import EngineProcess, Link, StoreState
 from spark_tui.base.host.memory import container_id
 from spark_tui.base.text import clean_line, truncate
 from spark_tui.base.untrusted import load_json
-from spark_tui.machine.procfs import listening, psutil_at, text_or_empty, why
+from spark_tui.machine.procfs import listeners, psutil_at, text_or_empty, why
 
 _VERSION: Final = re.compile(r"Kernel Module(?: for \w+)?\s+(\d[\d.]*)")
 """The wording of the open and of the closed module."""
@@ -185,7 +185,7 @@ class FileDoctorProbe:
 
     def taken(self, ports: Sequence[int]) -> tuple[int, ...]:
         """By the kernel's tables: nothing is connected to."""
-        found = listening(self._root)
+        found = listeners(self._root)
         return tuple(port for port in ports if port in found)
 
 

@@ -32,6 +32,7 @@ from spark_tui.base.quantities import gib
 from spark_tui.base.store import World
 from spark_tui.cli.command import command, yes_option
 from spark_tui.cli.session import Session, confirm
+from spark_tui.machine.engines import EngineFinder
 from spark_tui.observe.engines.use.collectors import BreakdownReader, Collectors
 from spark_tui.observe.engines.use.engines import EngineSupervisor
 from spark_tui.observe.memory import show
@@ -81,9 +82,9 @@ async def _look(context: Context) -> tuple[MemInfo, MemoryBreakdown, World]:
     if mem is None:
         raise SparkError(f"Memory cannot be read: {reason_of(world.memory)}.", "Is /proc mounted? Only Linux has it.")
     found = value_of(context[BreakdownReader].read(world))
-    if found is not None and any(share.container for share in found.engines or ()):
+    if found is not None and any(share.name in ("", share.container[:12]) for share in found.engines or ()):
         try:
-            names = {each.id: each.name for each in await context.docker.containers()}
+            names = {each.id: each.name for each in await context[EngineFinder].all()}
         except SparkError:  # then their ids have to do
             names = {}
         found = value_of(context[BreakdownReader].read(world, names))

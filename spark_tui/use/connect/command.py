@@ -77,7 +77,7 @@ def connect(
         if gateway and status is None:
             raise UsageError("No gateway is running.", "Start it: spark-tui gateway")
         address, keyed = (status.local_address, status.keyed) if status is not None else ("", False)
-        view = engine_meant(await engines_here(context), engine)
+        view = engine_meant(await engines_here(context, engine), engine)
         return view, await context.in_thread(context[Connector].plan, view, chosen, where, address, keyed=keyed)
 
     view, plan = session.run(look)
@@ -98,7 +98,7 @@ def connect(
 
 def _list(session: Session, engine: str) -> int:
     async def look(context: Context) -> list[Connection]:
-        views = await engines_here(context)
+        views = await engines_here(context, engine)
         serving = [] if engine else [view for view in views if view.word.serves]
         return await context.in_thread(context[Connector].plans, serving or [engine_meant(views, engine)])
 

@@ -168,7 +168,7 @@ class Connector:
         if not address:
             raise UsageError(f"This machine has no {place} address.", "Connect it to that network first.")
         key = self._secrets.api_key(key_file) if key_file else None
-        base = f"http://{address}:{view.port}" if view.port else ""
+        base = view.container.address or (f"http://{address}:{view.port}" if view.port else "")
         return Served(view.served_name, base, context_of(view), key, key_file, elsewhere=place is not Place.HERE)
 
     def _served_by_gateway(self, view: EngineView, client: Client, address: str, *, keyed: bool) -> tuple[Served, bool]:
@@ -392,11 +392,12 @@ def _hash(text: str) -> str:
 
 
 def engine_meant(views: Sequence[EngineView], name: str) -> EngineView:
-    """The engine of that container or served name; without a name the only one that serves. Raises UsageError."""
+    """The engine of that container, served name or address; without a name the only one that serves. Raises
+    UsageError."""
     serving = [view for view in views if view.word.serves]
     meant = same_name(name, [view.name for view in views])
     found = [view for view in views if meant and view.name == meant] or [
-        view for view in serving if view.served_name == name
+        view for view in serving if name in (view.served_name, view.base_url, view.api_url)
     ]
     if not name:
         found = serving

@@ -50,7 +50,7 @@ def explain(session: Session, what: str) -> None:
     what = what or ("-" if _is_piped(session) else engine_name(session, ""))
     if what == "-":
         found = _from_standard_input(session)
-    elif os.sep in what or what.lower().endswith(_LOG_NAMES):
+    elif "://" not in what and (os.sep in what or what.lower().endswith(_LOG_NAMES)):
         found = _from_file(session, what)
     else:
         try:

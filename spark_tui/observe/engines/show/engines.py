@@ -154,7 +154,7 @@ def engine_page(
     elif facts.finished_at is not None:
         state.append(f"ended {day_and_time(facts.finished_at)}")
     if facts.bare:
-        state.append(f"outside Docker, process {facts.pid}")
+        state.append(f"outside Docker, {facts.where}")
     elif facts.preset != view.name:  # its name says it
         state.append(f"preset {facts.preset}" if facts.ours else "not started by spark-tui")
     exposed = view.exposure in (Exposure.LAN, Exposure.LAN_NO_KEY)

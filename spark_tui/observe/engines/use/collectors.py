@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import aclosing, suppress
 from typing import Final
 
 from spark_tui.base.context import Context, Ports
-from spark_tui.base.engine.container import ContainerFacts, DaemonFacts
+from spark_tui.base.engine.container import PROCESS_ID, ContainerFacts, DaemonFacts
 from spark_tui.base.engine.state import EngineState
 from spark_tui.base.errors import SparkError
 from spark_tui.base.executors import Poller, in_thread
@@ -55,8 +55,8 @@ _MOST_REMEMBERED: Final = 256
 
 
 class BreakdownReader:
-    """Splits the memory by the World's readings, each CUDA process mapped to its container. One look into /proc per new
-    process: a pid's container does not change while it lives."""
+    """Splits the memory by the World's readings, each CUDA process mapped to its container, or to the process outside
+    Docker that is its engine. One look into /proc per new process: a pid's container does not change while it lives."""
 
     @classmethod
     def from_context(cls, context: Context) -> BreakdownReader:
@@ -65,20 +65,27 @@ class BreakdownReader:
     def __init__(self, host: HostProbe) -> None:
         self._host = host
         self._containers: dict[int, str] = {}
+        self._names: Mapping[str, str] = {}
 
     def read(self, world: World, names: Mapping[str, str] | None = None) -> Reading[MemoryBreakdown]:
-        """As fresh as the memory reading. `names` are of containers by their id, in addition to the World's."""
+        """As fresh as the memory reading. `names` are of engines by their id, from now on beside the World's."""
         if isinstance(world.memory, Missing):
             return Missing(world.memory.reason)
         gpu = value_of(world.gpu)
         pids = [process.pid for process in (gpu.processes or ())][:_MOST_REMEMBERED] if gpu is not None else []
-        known = self._containers
-        self._containers = {pid: known[pid] if pid in known else self._host.container_of(pid) for pid in pids}
-        names = {view.container.id: view.name for view in world.known(ENGINES)} | dict(names or {})
+        self._names = self._names if names is None else names
+        names = {view.container.id: view.name for view in world.known(ENGINES)} | dict(self._names)
+        self._containers = {pid: self._containers.get(pid) or self.engine_of(pid, names) for pid in pids}
         found = memory_breakdown(world.memory.value, world.gpu, self._containers, names)
         if isinstance(world.memory, Stale):
             return Stale(found, world.memory.at, world.memory.error)
         return Ok(found, world.memory.at)
+
+    def engine_of(self, pid: int, known: Collection[str]) -> str:
+        """The id of the container that a process is in, or of the one of these engines outside Docker that it or a
+        parent is; empty for another."""
+        outside = (f"{PROCESS_ID}{each}" for each in self._host.lineage(pid))
+        return self._host.container_of(pid) or next((each for each in outside if each in known), "")
 
 
 # --- how bad it is ----------------------------------------------------------------------------------------

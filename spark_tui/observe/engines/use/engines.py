@@ -52,6 +52,7 @@ from spark_tui.base.ports import (
 )
 from spark_tui.base.quantities import GIB, human_duration
 from spark_tui.base.store import Store
+from spark_tui.machine.engines import EngineFinder
 from spark_tui.observe.explain.feature import ENGINES, EXPLANATIONS
 from spark_tui.observe.explain.model.timeline import StartOutcome
 from spark_tui.observe.explain.model.view import Baseline, EngineView, LogContext
@@ -164,7 +165,8 @@ class EngineWatch:
     async def _read_log(self) -> None:
         """From this start's first line until the server was ready; then it is followed, of a long log only the tail."""
         if self.container.bare:
-            self.buffer.end_of_log(f"it runs outside Docker. Try: systemctl status {self.container.pid}")
+            hint = f" Try: systemctl status {self.container.pid}" if self.container.pid else ""
+            self.buffer.end_of_log(f"it runs outside Docker ({self.container.where}).{hint}")
             self.start_read.set()
             self.log_read.set()
             return
@@ -303,6 +305,8 @@ class EngineWatch:
             if (health := await self.check_health()) is not Health.UNKNOWN:
                 break
         why = f"Read why: spark-tui logs {name}\nStart it again: spark-tui restart {name}"
+        if self.container.bare:
+            why = outside_docker(self.container).remedy
         if health is Health.DEAD:
             raise EngineDead(f"The engine of {name} is dead; only its web server answers.", why)
         if health is Health.FAILING:
@@ -314,7 +318,7 @@ class EngineWatch:
         name = self.container.name
         return EngineUnreachable(
             f"{name} is not ready yet: port {self.view().port} is {health.value}.",
-            f"Follow its start: spark-tui logs {name} -f",
+            "Wait: spark-tui ps" if self.container.bare else f"Follow its start: spark-tui logs {name} -f",
         )
 
     # --- what others see ------------------------------------------------------------------------------
@@ -405,11 +409,12 @@ class EngineSupervisor:
 
     @classmethod
     def from_context(cls, context: Context) -> EngineSupervisor:
-        return cls(context.ports, context.store)
+        return cls(context.ports, context.store, context[EngineFinder])
 
-    def __init__(self, ports: Ports, store: Store) -> None:
+    def __init__(self, ports: Ports, store: Store, finder: EngineFinder | None = None) -> None:
         self._ports = ports
         self._store = store
+        self._finder = finder or EngineFinder(ports)
         self._watches: dict[str, EngineWatch] = {}
         self._dirty = asyncio.Event()
         self._refresh_wanted = asyncio.Event()
@@ -504,7 +509,7 @@ class EngineSupervisor:
     async def _outside_docker(self) -> tuple[ContainerFacts, ...]:
         """The engines that run outside Docker; those known while processes cannot be listed."""
         try:
-            async with self._asking(in_thread(self._ports.host.bare_engines)) as call:
+            async with self._asking(self._finder.outside()) as call:
                 if not call.done():
                     raise TimeoutError(f"no answer for {SILENT_SECONDS:.0f} s")
                 found, self._blind = call.result(), ""
@@ -574,14 +579,8 @@ class EngineSupervisor:
         return watch
 
     async def watch(self, container: str) -> EngineWatch:
-        """The watch of one container by name or id, inspected just now. Raises ContainerNotFound."""
-        try:
-            facts = await self._ports.docker.inspect(container)
-        except SparkError:
-            meant = [each for each in await self._outside_docker() if container in (each.name, each.id)]
-            if not meant:
-                raise
-            facts = meant[0]
+        """The watch of one engine by name or id, inspected just now. Raises ContainerNotFound."""
+        facts = await self._finder.inspect(container)
         async with self._refresh_lock:
             watch = await self._look(facts)
         self.publish()
@@ -785,12 +784,15 @@ async def explain_container(
     baseline: Baseline | None = None,
     journal: GuardJournal | None = None,
 ) -> Explanation:
-    """Reads the log of the container's last start and explains it. Raises Docker's errors.
+    """Reads the log of the container's last start and explains it. Raises Docker's errors, and RefusedError for an
+    engine outside Docker, which has no log here.
 
     Memory is bounded however long the log is: no line is kept but those that prove something.
     """
     from spark_tui.observe.explain.model.explain import LogExplainer
 
+    if container.bare:
+        raise outside_docker(container)
     reader = LogExplainer(container.started_at, runtime_of(container))
     async with aclosing(docker.logs(container.id, follow=False, since=stamp_of_start(container))) as batches:
         async for batch in batches:
@@ -813,8 +815,11 @@ async def explain_container(
     return reader.explanation(around)
 
 
-async def engines_here(context: Context) -> tuple[EngineView, ...]:
-    """Every engine; without Docker those outside it. Raises Docker's error where there are none."""
+async def engines_here(context: Context, name: str = "") -> tuple[EngineView, ...]:
+    """Every engine, that of an address as a `name` too; without Docker those outside it. Raises Docker's error where
+    there are none, and an address's own."""
+    if "://" in name:
+        await context[EngineFinder].find(name)
     try:
         return await context[EngineSupervisor].look()
     except SparkError:

@@ -16,6 +16,7 @@ from spark_tui.base.engine.state import (
     Exposure,
     Health,
     ServedModel,
+    base_url,
     model_argument,
     name_argument,
     runtime_of,
@@ -90,7 +91,7 @@ class EngineView(Struct, frozen=True):
     @property
     def base_url(self) -> str:
         """Where this host reaches the API; empty without a port."""
-        return f"http://127.0.0.1:{self.port}" if self.port else ""
+        return base_url(self.container, self.port) if self.port else ""
 
     @property
     def api_url(self) -> str:

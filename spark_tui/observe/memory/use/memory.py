@@ -32,6 +32,7 @@ from spark_tui.base.host.memory import (
 from spark_tui.base.host.vitals import ContainerMemory, HostProcess, Vitals
 from spark_tui.base.ports import CacheDropper, Clock, ContainerEngine, HostProbe, VitalsProbe
 from spark_tui.base.store import Store, World
+from spark_tui.observe.engines.use.collectors import BreakdownReader
 from spark_tui.observe.engines.use.engines import EngineSupervisor
 from spark_tui.observe.explain.feature import ENGINES
 from spark_tui.observe.explain.model.timeline import BootTimeline, PhaseId
@@ -279,10 +280,12 @@ class MemoryInspector(Struct, eq=False):
     _store: Store
     _clock: Clock
     _guarding: GuardPorts | None
+    _owners: BreakdownReader
 
     @classmethod
     def from_context(cls, context: Context) -> MemoryInspector:
-        return cls(context.ports.vitals, context.store, context.clock, context.ports.get("guarding"))
+        guarding = context.ports.get("guarding")
+        return cls(context.ports.vitals, context.store, context.clock, guarding, context[BreakdownReader])
 
     async def look(self) -> MemoryDetail:
         """One look, in a thread: it reads hundreds of files. Never raises."""
@@ -299,15 +302,21 @@ class MemoryInspector(Struct, eq=False):
         probe = self._probe
         gpu, breakdown = value_of(world.gpu), value_of(world.breakdown)
         processes = probe.processes(gpu.processes or () if gpu is not None else (), PROCESSES)
-        known = breakdown is not None and breakdown.engines is not None
-        shares = breakdown.engines or () if breakdown is not None else ()
-        held = {share.container: share.memory for share in shares}
+        views = world.known(ENGINES)
+        held: dict[str, int] | None = None
+        if breakdown is not None and breakdown.engines is not None:
+            held = {share.container: share.memory for share in breakdown.engines}
+        elif gpu is not None and gpu.processes and all(each.memory is not None for each in gpu.processes):
+            held, ids = {}, [view.container.id for view in views]  # a GPU with memory of its own
+            for each in gpu.processes:
+                owner = self._owners.engine_of(each.pid, ids)
+                held[owner] = held.get(owner, 0) + (each.memory or 0)
         containers: list[ContainerShare] = []
-        for view in world.known(ENGINES):
+        for view in views:
             facts = view.container
             if facts.running:
                 cpu = probe.container_memory(facts.pid) if facts.pid else Missing("Docker reports no process")
-                share = held.get(facts.id, 0) if known else None
+                share = None if held is None or facts.address else held.get(facts.id, 0)
                 containers.append(ContainerShare(view.name, facts.id, facts.ours, share, cpu))
         vitals = value_of(world.vitals) or probe.look()  # the collectors' where they run: rates need even intervals
         unknown = engines if isinstance(engines := world[ENGINES], Missing) else None

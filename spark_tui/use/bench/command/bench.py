@@ -14,6 +14,7 @@ from spark_tui.cli.command import command, complete, group, optional_engine_argu
 from spark_tui.cli.names import engine_name, find_container
 from spark_tui.cli.output import capitals
 from spark_tui.cli.session import Session, confirm
+from spark_tui.machine.engines import EngineFinder
 from spark_tui.observe.engines.use.engines import EngineSupervisor
 from spark_tui.observe.metrics.use.history import supervised
 from spark_tui.observe.results.model.compare import Comparison, compare
@@ -131,9 +132,8 @@ async def _variants(name: str, other: str, context: Context) -> tuple[Variant, .
     if not other:
         return (first,)
     if not running and "=" not in other:
-        known = [each for each in await context.docker.containers() if each.running]
-        if any(other == each.name or (len(other) >= 12 and each.id.startswith(other)) for each in known):
-            running = other
+        found, _ = await context[EngineFinder].find(other)
+        running = other if found is not None and found.running else ""
     if running:
         return first, Variant((await find_container(context, running)).id)
     watch = await context[EngineSupervisor].watch(container.id)

@@ -7,7 +7,7 @@ import platform
 import random
 import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator, Sequence
-from contextlib import AbstractContextManager, aclosing, asynccontextmanager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, aclosing, asynccontextmanager, contextmanager, nullcontext, suppress
 from enum import StrEnum
 from typing import Any, Final, Protocol, TypeVar
 
@@ -529,8 +529,10 @@ class Benchmark(Struct, frozen=True):
         check_plan(plan)
         check_memory(value_of(self.host.memory()), self.memory_floor)
         run = _Run(self, variants, plan, report, ended, per_launch)
-        asked = [variant.name for variant in variants]
-        names = {each.name for each in await self.docker.containers() if each.name in asked or each.id in asked}
+        names = set()
+        for variant in variants:
+            with suppress(ContainerNotFound):  # it is still to be launched
+                names.add((await self.supervisor.watch(variant.name)).container.name)
         with self.claim(*names):
             return await finish_when_cancelled(run.work(), ended, RESTORE_SECONDS if run.launches else END_SECONDS)
 
@@ -557,13 +559,14 @@ class Benchmark(Struct, frozen=True):
         endpoint, health = await watch.reach()
         await watch.settled()
         view = watch.view()
+        image = view.container.image_id or view.container.image
         if health is not Health.OK or not view.served_name:
             raise watch.not_ready(health)
         served = next((model for model in view.models if model.id == view.served_name), None)
         return endpoint, conditions_of(
             view,
             host=self.host.identity(),
-            image=await self.docker.image(view.container.image_id or view.container.image),
+            image=await self.docker.image(image) if image else None,
             gpu=value_of(await self.gpu.read()),
             now=self.clock.now(),
             tool_version=spark_tui.__version__,
