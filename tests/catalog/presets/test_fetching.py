@@ -154,7 +154,7 @@ async def test_a_file_that_did_not_come_is_told_before_a_container_is_made(tmp_p
 
 
 async def test_an_engine_with_a_cache_of_its_own_fetches_by_itself(tmp_path: Path) -> None:
-    shop = Shop(tmp_path, replace(PRESET, env=(("HF_HOME", "/own"),)))
+    shop = Shop(tmp_path, replace(PRESET, env=(("HF_HOME", "/own"),), mounts=("own:/own",)))
     await shop.launched()
     assert (shop.step("fetch").state, shop.step("fetch").detail) == (StepState.SKIPPED, "nothing to download")
     await shop.models.close()

@@ -28,6 +28,7 @@ from spark_tui.base.errors import PresetError, RefusedError, SparkError, UsageEr
 from spark_tui.base.host.vitals import HostPaths
 from spark_tui.catalog.presets.adapter.store import builtin_directory, parse
 from spark_tui.catalog.presets.model.command import missing_values
+from spark_tui.catalog.presets.model.fetching import reads_store
 from spark_tui.catalog.presets.model.overrides import Overrides, overrides_from_pairs
 from spark_tui.catalog.presets.model.plan import LaunchPlan, plan
 from spark_tui.catalog.presets.model.preset import Origin, Preset
@@ -672,7 +673,31 @@ def test_a_persons_environment_wins_over_the_recipes_and_ours() -> None:
     text = BASE + "env: {A: '1', VLLM_ENGINE_READY_TIMEOUT_S: '60'}\n"
     assert env(planned(text))["VLLM_ENGINE_READY_TIMEOUT_S"] == "60"
     assert env(planned(text, **{"env.A": "2"}))["A"] == "2"
-    assert any("not read from the store" in note for note in planned(text, **{"env.HF_HOME": "/x"}).notes)
+
+
+@pytest.mark.parametrize(
+    ("given", "mount"),
+    [
+        ("HF_HOME: /hf", Mount("/home/ada/vllm", "/hf")),
+        ("HF_HOME: /hf/", Mount("/home/ada/vllm", "/hf")),
+        ("HF_HUB_CACHE: /weights", Mount("/home/ada/vllm/hub", "/weights")),
+        ("HF_HOME: /elsewhere, HUGGINGFACE_HUB_CACHE: /weights", Mount("/home/ada/vllm/hub", "/weights")),
+        ("HF_HUB_CACHE: /models/hub", None),
+    ],
+)
+def test_the_store_lies_where_the_environment_has_the_engine_look(given: str, mount: Mount | None) -> None:
+    usual, launch = planned(BASE).spec.mounts, planned(BASE + f"env: {{{given}}}\n")
+    assert launch.spec.mounts == (*usual, *([mount] if mount else ()))
+    assert set(launch.directories) == {each.source for each in launch.spec.mounts}, "Docker makes none of them as root"
+    assert reads_store(launch)
+    assert launch.notes == ()
+
+
+def test_a_cache_that_a_recipe_mounts_itself_is_left_alone() -> None:
+    launch = planned(BASE + "executor_config: {volumes: ['own:/own']}\nenv: {HF_HOME: /own}\n")
+    assert [each.source for each in launch.spec.mounts if each.target == "/own"] == ["/home/ada/vllm/own"]
+    assert not reads_store(launch)
+    assert any("not read from the store" in note for note in launch.notes)
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from spark_tui.base.engine.container import STORE_TARGET
 from spark_tui.catalog.models.model.download import DownloadRequest
-from spark_tui.catalog.presets.model.plan import LaunchPlan
+from spark_tui.catalog.presets.model.plan import LaunchPlan, hub_of, hub_source
 from spark_tui.catalog.presets.model.preset import RequiredFile
 from spark_tui.catalog.presets.model.rules.context import LaunchContext
 
@@ -33,8 +32,8 @@ def downloads_of(plan: LaunchPlan) -> tuple[DownloadRequest, ...]:
 
 def reads_store(plan: LaunchPlan) -> bool:
     """Whether the engine looks for Hub models in our store: its container may have a cache of its own."""
-    home = next((each.value for each in plan.spec.env if each.name == "HF_HOME"), "")
-    return home == STORE_TARGET and any(mount.target == STORE_TARGET for mount in plan.spec.mounts)
+    env = {each.name: each.value for each in plan.spec.env}
+    return "HF_HOME" in env and hub_source(plan.spec.mounts, env) == hub_of(plan.store)
 
 
 def _required(file: RequiredFile, preset: str) -> DownloadRequest:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import posixpath
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from msgspec import Struct, field
@@ -81,7 +81,8 @@ class LaunchPlan(Struct, frozen=True):
 
     `notes` say what was assumed, changed or left out; what counts against the launch is the rules' to say.
     `model` is the name that the engine gets: a Hub name, or a path below /models. `image` is what it was planned with,
-    None: not downloaded, and its entrypoint is assumed from its name.
+    None: not downloaded, and its entrypoint is assumed from its name. `store` is the store on this machine, `mounts`
+    are those that do not depend on the environment.
     """
 
     spec: ContainerSpec
@@ -89,6 +90,8 @@ class LaunchPlan(Struct, frozen=True):
     model: str
     served_name: str
     host_port: int
+    store: str = ""
+    mounts: tuple[Mount, ...] = ()
     notes: tuple[str, ...] = ()
     directories: tuple[str, ...] = ()
     overrides: Overrides = field(default_factory=Overrides)
@@ -148,7 +151,6 @@ def plan(
         name=overrides.name or preset.name,
         image=preset.reference,
         env_files=(env_file,) if env_file else (),
-        mounts=mounts,
         ports=() if on_host else (PublishedPort(command.port, host_port, host_ip),),
         gpus=Gpus() if options.gpus is None else parse_gpus(options.gpus),
         ipc=options.ipc or "",
@@ -169,7 +171,8 @@ def plan(
         model,
         command.served_name,
         host_port,
-        directories=tuple(mount.source for mount in mounts),
+        posixpath.normpath(paths.store),
+        mounts,
         overrides=overrides,
         image=image,
     )
@@ -196,6 +199,9 @@ def _commanded(found: LaunchPlan, command: Command, place: Placement) -> LaunchP
     argv = _with_key(command, preset) if keyed else command.argv
     arranged = _arranged(preset, place.instead or (*place.before, *argv), found.image)
     env, env_notes = _environment(preset, overrides, command, found.model, place)
+    mounts = (*found.mounts, *_hub_mounts(found, env))
+    if "HF_HOME" in env and hub_source(mounts, env) != hub_of(found.store):
+        env_notes = (*env_notes, f"The Hub cache is {hub_target(env)}: weights are not read from the store.")
     changes = pairs_of(overrides)
     labels = (
         (LABEL_PRESET, preset.name),
@@ -211,12 +217,14 @@ def _commanded(found: LaunchPlan, command: Command, place: Placement) -> LaunchP
         command=arranged.command,
         entrypoint=arranged.entrypoint,
         env=tuple(EnvVar(name, text) for name, text in env.items()),
+        mounts=mounts,
         labels=labels,
     )
     named = replace(spec, image=replace(preset, trial="").reference)  # on trial it has the settings of its preset
     return replace(
         found,
         spec=replace(spec, labels=(*labels, (LABEL_SPEC_HASH, spec_hash(named)))),
+        directories=tuple(mount.source for mount in mounts),
         notes=(*_recipe_notes(preset), *command.notes, *env_notes, *filter(None, (arranged.note,))),
     )
 
@@ -291,8 +299,6 @@ def _environment(
     notes = [f"The environment names {', '.join(missing)}, which has no value."] if missing else []
     if private:
         notes.append(f"The recipe holds keys ({', '.join(private)}): passed in the private file.")
-    if hub and given["HF_HOME"] != STORE_TARGET:
-        notes.append(f"HF_HOME is {given['HF_HOME']}: weights are not read from the store.")
     return given, tuple(notes)
 
 
@@ -360,6 +366,42 @@ def mounts_of(preset: Preset, paths: HostPaths) -> tuple[Mount, ...]:
         found.pop(target, None)
         extra.append(Mount(host, target, read_only))
     return (*found.values(), *extra)
+
+
+HUB_VARIABLES: Final = ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE")
+"""They name the Hub's cache, and count before HF_HOME (huggingface_hub's constants.py)."""
+
+
+def hub_of(home: str) -> str:
+    """The Hub's cache below a HF_HOME."""
+    return posixpath.join(home, "hub")
+
+
+def hub_target(env: Mapping[str, str]) -> str:
+    """Where an engine with this environment looks for models of the Hub, in its container."""
+    named = next((env[name] for name in HUB_VARIABLES if env.get(name)), "")
+    return posixpath.normpath(named or hub_of(env.get("HF_HOME", "")))
+
+
+def hub_source(mounts: Iterable[Mount], env: Mapping[str, str]) -> str:
+    """The folder of this machine behind that place; empty where nothing is mounted."""
+    target = hub_target(env)
+    found = [mount for mount in mounts if _within(target, mount.target) is not None]
+    if not found:
+        return ""
+    mount = max(found, key=lambda each: len(each.target))
+    return posixpath.normpath(posixpath.join(mount.source, _within(target, mount.target) or "."))
+
+
+def _hub_mounts(found: LaunchPlan, env: Mapping[str, str]) -> tuple[Mount, ...]:
+    """The store once more, where the environment has the engine look for models and nothing else is mounted."""
+    target = hub_target(env)
+    if "HF_HOME" not in env or not target.startswith("/") or hub_source(found.mounts, env):
+        return ()
+    home = posixpath.normpath(env["HF_HOME"])
+    if target == hub_of(home):
+        return (Mount(found.store, home),)
+    return (Mount(hub_of(found.store), target),)
 
 
 def _absolute(path: str, paths: HostPaths) -> str:
