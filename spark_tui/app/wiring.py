@@ -14,7 +14,7 @@ from spark_tui.base.context import Context, Ports
 from spark_tui.base.feature import Adapter
 from spark_tui.base.host.vitals import HostPaths
 from spark_tui.base.ports import Clock
-from spark_tui.base.settings import DEMO_HOME, Folders, Settings, defaults, folders_of
+from spark_tui.base.settings import DEMO_HOME, Folders, Settings, defaults, folders_of, hub_caches
 
 _SHARED: Final[Mapping[str, Adapter]] = {
     "clock": ("spark_tui.base.executors:SystemClock", None),
@@ -172,7 +172,11 @@ def demo_ports(rooms: Rooms = ROOMS, **given: Any) -> Ports:
 
 def build(settings: Settings, folders: Folders, environ: Mapping[str, str], rooms: Rooms = ROOMS) -> Context:
     """This machine."""
-    return Context(settings, real_ports(settings, folders, environ, rooms), _host_paths(settings, folders))
+    return Context(
+        settings,
+        real_ports(settings, folders, environ, rooms),
+        _host_paths(settings, folders, hub_caches(settings, environ, folders.home)),
+    )
 
 
 def build_demo(
@@ -198,6 +202,7 @@ def build_demo(
     return Context(shown, ports, _host_paths(shown, simulated), demo=True)
 
 
-def _host_paths(settings: Settings, folders: Folders) -> HostPaths:
-    owner = (os.getuid(), os.getgid())
-    return HostPaths(store=str(settings.store), caches=str(settings.caches), home=str(folders.home), owner=owner)
+def _host_paths(settings: Settings, folders: Folders, hubs: tuple[str, ...] = ()) -> HostPaths:
+    return HostPaths(
+        str(settings.store), str(settings.caches), str(folders.home), owner=(os.getuid(), os.getgid()), hubs=hubs
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import os
 import re
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping
@@ -261,7 +262,8 @@ class SettingOrigin(Struct, frozen=True):
 class Settings(Struct, frozen=True):
     """All settings. Paths are absolute once `resolved`; `~` is the user's home until then.
 
-    `store` holds the models, `caches` the engines' compiled kernels, `presets` the user's own recipes. An empty
+    `store` holds the models (downloads go there), `model_roots` are more folders with models, `caches` holds the
+    engines' compiled kernels, `presets` the user's own recipes. An empty
     `docker_host` leaves the choice to Docker's own rules. `exposure` is the launch form's default.
     Below `guard_serving_gib` of usable memory the memory guard ends an engine, below `guard_loading_gib` while one
     loads; with `guard_auto` a launch starts a guard where none runs. `stop_crash_loops` lets the control centre and
@@ -273,6 +275,7 @@ class Settings(Struct, frozen=True):
     """
 
     store: Path = Path("~/vllm")
+    model_roots: tuple[Path, ...] = ()
     presets: Path = Path("~/.config/spark-tui/presets")
     caches: Path = Path("~/.cache/spark-tui/kernels")
     docker_host: str = ""
@@ -305,7 +308,7 @@ class Settings(Struct, frozen=True):
     def resolved(self, home: Path) -> Settings:
         """With absolute paths: `~` is `home`, and a relative path starts there too."""
         paths: dict[str, Any] = {key: _absolute(getattr(self, key), home) for key in ("store", "presets", "caches")}
-        return replace(self, **paths)
+        return replace(self, **paths, model_roots=tuple(_absolute(each, home) for each in self.model_roots))
 
 
 KEYS: Final = tuple(name for name in Settings.__struct_fields__ if name != "origins")
@@ -313,6 +316,19 @@ KEYS: Final = tuple(name for name in Settings.__struct_fields__ if name != "orig
 
 def defaults(folders: Folders) -> Settings:
     return Settings(presets=folders.config / "presets", caches=folders.cache / "kernels").resolved(folders.home)
+
+
+def hub_caches(settings: Settings, environ: Mapping[str, str], home: Path) -> tuple[str, ...]:
+    """Where this person's Hub caches may be besides the store's, in the order in which they are searched: those that
+    the environment names (huggingface_hub's constants.py), its default, the guide's folder, those of the settings.
+    Absolute paths; none has to exist."""
+    base = environ.get("XDG_CACHE_HOME") or f"{home}/.cache"
+    named = (environ.get("HF_HUB_CACHE", ""), environ.get("HUGGINGFACE_HUB_CACHE", ""))
+    homes = (environ.get("HF_HOME", ""), f"{base}/huggingface", f"{home}/vllm", *map(str, settings.model_roots))
+    found = (*named, *(f"{each}/hub" for each in homes if each), *map(str, settings.model_roots))
+    absolute = (f"{home}{path[1:]}" if path.startswith("~/") else path for path in found)
+    usable = (os.path.normpath(path) for path in absolute if path.startswith("/") and ":" not in path)
+    return tuple(path for path in dict.fromkeys(usable) if path != f"{settings.store}/hub")
 
 
 def variable_of(key: str) -> str:
@@ -342,6 +358,14 @@ def _path(value: object) -> Path:
     if text.startswith("~") and text != "~" and not text.startswith("~/"):
         raise ValueError(f"must begin with / or ~/; it is {text!r}")
     return Path(text)
+
+
+def _paths(value: object) -> tuple[Path, ...]:
+    """A list of paths, or their text with commas between."""
+    given = value.split(",") if isinstance(value, str) else value
+    if not isinstance(given, list | tuple):
+        raise ValueError(f"must be paths, with commas between; it is {value!r}")
+    return tuple(_path(each.strip() if isinstance(each, str) else each) for each in given if each != "")
 
 
 def _docker_host(value: object) -> str:
@@ -425,6 +449,7 @@ def read_flag(value: object) -> bool:
 
 _READERS: Final[Mapping[str, Callable[[object], object]]] = {
     "store": _path,
+    "model_roots": _paths,
     "presets": _path,
     "caches": _path,
     "docker_host": _docker_host,

@@ -64,7 +64,7 @@ def load_settings(environ: Mapping[str, str], folders: Folders) -> Settings:
 
     Raises SettingsError for unreadable, unknown and out-of-range settings: a misspelt `read_only` must not be ignored.
     """
-    settings, path = defaults(folders), folders.settings_file
+    settings, path = usual(environ, folders), folders.settings_file
     text = _text(path)
     if text is not None:
         settings = _from_text(settings, text, folders)
@@ -81,6 +81,15 @@ def load_settings(environ: Mapping[str, str], folders: Folders) -> Settings:
     settings = settings.resolved(folders.home)
     checked_keys(settings)
     return settings
+
+
+def usual(environ: Mapping[str, str], folders: Folders) -> Settings:
+    """Where nothing is set: models lie where the Hub's own tools keep them, if HF_HOME says where that is."""
+    settings, home = defaults(folders), environ.get("HF_HOME", "")
+    if not home.startswith(("/", "~/")) or ":" in home or not home.isprintable():
+        return settings
+    origin = SettingOrigin(SettingSource.ENVIRONMENT, "HF_HOME")
+    return settings.changed(origin, store=home).resolved(folders.home)
 
 
 def checked_keys(settings: Settings) -> None:
@@ -304,12 +313,12 @@ class Config(Struct, eq=False):
         return load_settings(self.environ, self.folders)
 
     def entries(self) -> tuple[SettingEntry, ...]:
-        settings, usual = self.current(), defaults(self.folders)
+        settings, default = self.current(), usual(self.environ, self.folders)
         return tuple(
             SettingEntry(
                 key,
                 plain(key, getattr(settings, key)),
-                plain(key, getattr(usual, key)),
+                plain(key, getattr(default, key)),
                 settings.origin(key),
                 variable_of(key),
             )
@@ -436,6 +445,8 @@ def plain(key: str, value: Any) -> bool | float | str:
         return value
     if key in _TABLES:
         return _TABLES[key].text(value)
+    if isinstance(value, tuple) and key != KEYMAP:
+        return ",".join(map(str, value))
     return keymap_text(value) if key == KEYMAP else str(value)
 
 

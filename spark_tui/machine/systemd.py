@@ -36,7 +36,15 @@ from spark_tui.base.text import quoted
 _SECONDS: Final = 10.0
 _START_SECONDS: Final = 30.0
 _PROPERTIES: Final = "Id,UnitFileState,ActiveState,Result,ExecMainStatus,NextElapseUSecRealtime"
-_VARIABLES: Final = ("DOCKER_HOST", "XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME", "HF_HOME", "SPARK_TUI_")
+_VARIABLES: Final = (
+    "DOCKER_HOST",
+    "XDG_CONFIG_HOME",
+    "XDG_STATE_HOME",
+    "XDG_CACHE_HOME",
+    "HF_HOME",
+    "HF_HUB_CACHE",
+    "SPARK_TUI_",
+)
 """What a unit is given of our environment, by the beginning of the name: it knows nothing of this shell."""
 
 UNIT_MODE: Final = 0o644

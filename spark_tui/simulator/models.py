@@ -70,6 +70,11 @@ class DemoModels:
         found = (self._other,) if others else ()
         return StoreContents(STORE, models, others=found, free=DISK_FREE, seconds=0.03, total=DISK_TOTAL)
 
+    def elsewhere(self, repo: str, revision: str) -> StoredModel | None:
+        own = self._models.get(repo)
+        whole = own is not None and own.completeness is Completeness.COMPLETE
+        return None if whole else next((each for each in self._other.models if each.id == repo), None)
+
     async def files(self, model: str, revision: str = "") -> tuple[StoredFile, ...]:
         return _files(self._named(model, revision))
 

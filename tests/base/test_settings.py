@@ -16,10 +16,12 @@ from spark_tui.base.settings import (
     ExposureChoice,
     Folders,
     SettingOrigin,
+    Settings,
     SettingsError,
     SettingSource,
     defaults,
     folders_of,
+    hub_caches,
     read_value,
     variable_of,
 )
@@ -42,6 +44,7 @@ def write(folders: Folders, text: str | bytes) -> None:
 def test_a_person_who_has_set_nothing(folders: Folders, tmp_path: Path) -> None:
     settings = load_settings({}, folders)
     assert settings == defaults(folders)
+    assert settings.model_roots == ()
     assert settings.store == tmp_path / "vllm"
     assert settings.presets == tmp_path / ".config/spark-tui/presets"
     assert settings.caches == tmp_path / ".cache/spark-tui/kernels"
@@ -78,6 +81,7 @@ def test_the_environment_comes_before_the_file_and_each_value_knows_its_origin(
 def test_every_setting_can_be_set_in_both_places(folders: Folders) -> None:
     values = {
         "store": "/m",
+        "model_roots": "/data/models,/mnt/hub",
         "presets": "/p",
         "caches": "/c",
         "docker_host": "unix:///run/d.sock",
@@ -105,6 +109,36 @@ def test_every_setting_can_be_set_in_both_places(folders: Folders) -> None:
     write(folders, f"{text}\nrefresh_seconds = 5\nread_only = true\n")
     assert replace(load_settings({}, folders), origins=from_environment.origins) == from_environment
     assert from_environment != defaults(folders)
+
+
+# --- where models lie -----------------------------------------------------------------------------------
+
+
+def test_models_go_where_the_hubs_own_tools_keep_them(folders: Folders, tmp_path: Path) -> None:
+    settings = load_settings({"HF_HOME": "/data/hf"}, folders)
+    assert (settings.store, settings.origin("store")) == (
+        Path("/data/hf"), SettingOrigin(SettingSource.ENVIRONMENT, "HF_HOME"),
+    )  # fmt: skip
+    assert load_settings({"HF_HOME": "~/hf"}, folders).store == tmp_path / "hf"
+    assert load_settings({"HF_HOME": "/data/hf", "SPARK_TUI_STORE": "/own"}, folders).store == Path("/own")
+    write(folders, 'store = "~/mine"\n')
+    assert load_settings({"HF_HOME": "/data/hf"}, folders).store == tmp_path / "mine"
+
+
+@pytest.mark.parametrize("home", ["", "relative", "/a:b", "/a\nb", "~other/x"])
+def test_a_home_of_the_hub_that_no_container_can_mount_is_passed_over(folders: Folders, home: str) -> None:
+    assert load_settings({"HF_HOME": home}, folders) == defaults(folders)
+
+
+def test_hub_caches_are_searched_in_one_order_each_once(tmp_path: Path) -> None:
+    settings = Settings(store=Path("/s"), model_roots=(Path("/d"),)).resolved(tmp_path)
+    environ = {"HF_HUB_CACHE": "/c", "HF_HOME": "/h", "HUGGINGFACE_HUB_CACHE": "~/c"}
+    usual = f"{tmp_path}/.cache/huggingface/hub"
+    guide = f"{tmp_path}/vllm/hub"
+    assert hub_caches(settings, environ, tmp_path) == ("/c", f"{tmp_path}/c", "/h/hub", usual, guide, "/d/hub", "/d")
+    plain = Settings().resolved(tmp_path)
+    assert hub_caches(plain, {}, tmp_path) == (usual,), "the store itself is none of them"
+    assert hub_caches(plain, {"HF_HOME": "relative", "XDG_CACHE_HOME": "/x"}, tmp_path) == ("/x/huggingface/hub",)
 
 
 # --- mistakes -------------------------------------------------------------------------------------------

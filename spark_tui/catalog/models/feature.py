@@ -16,8 +16,8 @@ FEATURE = Feature(
     real={
         "ollama": ("spark_tui.catalog.models.adapter.ollama:HttpOllama", lambda make, p: make(p.environ)),
         "checkpoints": (
-            "spark_tui.catalog.models.adapter.checkpoints:StoreCheckpoints",
-            lambda make, p: make(p.settings.store),
+            "spark_tui.catalog.models.adapter.checkpoints:model_checkpoints",
+            lambda make, p: make(p),
         ),
         "models": ("spark_tui.catalog.models.adapter.store:model_store", lambda make, p: make(p)),
         "hub": ("spark_tui.catalog.models.adapter.hub_client:HuggingFaceHub", lambda make, p: make(p.environ)),

@@ -14,6 +14,7 @@ from huggingface_hub import scan_cache_dir
 
 from spark_tui.base.errors import UsageError
 from spark_tui.base.files import PrivateFolder
+from spark_tui.base.settings import Settings, hub_caches
 from spark_tui.catalog.models.adapter.scan import ModelScan, data_behind
 from spark_tui.catalog.models.adapter.store import FolderModelStore
 from spark_tui.catalog.models.model.store import Completeness, FileProblem, Layout, StoreContents, StoredModel
@@ -305,7 +306,9 @@ def test_the_default_cache_of_other_tools_is_found_and_the_own_store_is_none(tmp
     cached(home / ".cache" / "huggingface", "org/other", files())
     cached(tmp_path / "store", "org/name", files())
     (tmp_path / "link").symlink_to(tmp_path / "store")
-    contents = store_of(tmp_path / "store", environ={"HF_HOME": str(tmp_path / "link")}, home=home).scan_now()
+    settings = Settings(store=tmp_path / "store")
+    hubs = hub_caches(settings, {"HF_HOME": str(tmp_path / "link")}, home)
+    contents = store_of(tmp_path / "store", hubs=hubs).scan_now()
     assert [model.id for model in contents.models] == ["org/name"]
     (other,) = contents.others
     assert other.path == str(home / ".cache" / "huggingface" / "hub")

@@ -12,10 +12,11 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from spark_tui.base.checkpoint import CheckpointFacts, CheckpointProblem, licence_in
-from spark_tui.base.finding import Missing, Reading
+from spark_tui.base.finding import Missing, Reading, value_of
+from spark_tui.base.settings import hub_caches
 from spark_tui.base.text import clean_line, truncate
 from spark_tui.catalog.models.adapter.scan import opened, read_header, read_small, read_up_to
 from spark_tui.catalog.models.model.gguf import read_gguf
@@ -28,11 +29,18 @@ _REVISION: Final = re.compile(r"[A-Za-z0-9][\w./-]*", re.ASCII)
 _STORE_TARGET: Final = "/models"
 
 
-class StoreCheckpoints:
-    """Reads checkpoints of one store. Answers are kept until a file of theirs changes."""
+def model_checkpoints(ports: Any) -> StoreCheckpoints:
+    """This machine's."""
+    return StoreCheckpoints(ports.settings.store, hub_caches(ports.settings, ports.environ, ports.folders.home))
 
-    def __init__(self, store: Path) -> None:
+
+class StoreCheckpoints:
+    """Reads checkpoints of one store, and of the person's other Hub caches those that the store has not. Answers are
+    kept until a file of theirs changes."""
+
+    def __init__(self, store: Path, hubs: Sequence[str] = ()) -> None:
         self._store = store
+        self._hubs = (store / "hub", *map(Path, hubs))
         self._kept: dict[Path, tuple[tuple[tuple[str, int, int], ...], Reading[CheckpointFacts]]] = {}
 
     def read(self, model: str, revision: str = "") -> Reading[CheckpointFacts]:
@@ -42,26 +50,35 @@ class StoreCheckpoints:
         there, with `weights.complete` false and findings that name the missing ones. A path to a GGUF file is that
         file with its other parts. Never raises.
         """
+        path, _, file = model.rpartition("/") if model.endswith(".gguf") else (model, "", "")
+        found: list[Reading[CheckpointFacts]] = []
         try:
-            path, _, file = model.rpartition("/") if model.endswith(".gguf") else (model, "", "")
-            folder = self._folder(path + "/" * bool(file), revision)
-            if isinstance(folder, Missing):
-                return folder
-            stamp, files, place = _stamp(folder), FolderFiles(folder), folder / file
-            kept = self._kept.get(place)
-            if kept is None or kept[0] != stamp:
-                if file:
-                    found = read_gguf(files, {name: size for name, size, _ in stamp}, file, str(place))
-                else:
-                    licence = licence_in(_text(folder / "README.md", _MOST_README_BYTES) or "")
-                    found = read_checkpoint(files, str(folder), licence=licence)
-                kept = (stamp, found)
-                self._kept[place] = kept
+            folders = self._folders(path + "/" * bool(file), revision)
+            if isinstance(folders, Missing):
+                return folders
+            for folder in folders:
+                found.append(self._facts(folder, file))
+                facts = value_of(found[-1])
+                if facts is not None and facts.weights is not None and facts.weights.complete:
+                    return found[-1]
         except (OSError, RuntimeError) as error:  # pathlib raises RuntimeError for a loop of links
             return Missing(f"the checkpoint cannot be read: {_words(error)}")
+        return found[0]
+
+    def _facts(self, folder: Path, file: str) -> Reading[CheckpointFacts]:
+        stamp, files, place = _stamp(folder), FolderFiles(folder), folder / file
+        kept = self._kept.get(place)
+        if kept is None or kept[0] != stamp:
+            if file:
+                found = read_gguf(files, {name: size for name, size, _ in stamp}, file, str(place))
+            else:
+                licence = licence_in(_text(folder / "README.md", _MOST_README_BYTES) or "")
+                found = read_checkpoint(files, str(folder), licence=licence)
+            kept = self._kept[place] = (stamp, found)
         return kept[1]
 
-    def _folder(self, model: str, revision: str) -> Path | Missing:
+    def _folders(self, model: str, revision: str) -> list[Path] | Missing:
+        """Where it lies, the store first; at least one."""
         if "\0" in model:
             return Missing("the model's name is not one")
         if model.startswith(("/", "~")):
@@ -70,13 +87,16 @@ class StoreCheckpoints:
             folder = (Path(model).expanduser() if inside == model else root / inside.lstrip("/")).resolve()
             if not folder.is_relative_to(root):
                 return Missing("outside of the model store")
-            return folder if folder.is_dir() else Missing("not in the model store")
+            return [folder] if folder.is_dir() else Missing("not in the model store")
         if _REPO.fullmatch(model) is None or ".." in model:
             return Missing("the model's name is not that of a repository")
-        repo = self._store / "hub" / f"models--{model.replace('/', '--')}"
         own = self._store / model.rpartition("/")[2]  # downloaded with --local-dir
-        found = _snapshot(repo, revision) if repo.is_dir() else Missing("not in the model store")
-        return own if isinstance(found, Missing) and (own / CONFIG).is_file() else found
+        repos = [repo for hub in self._hubs if (repo := hub / f"models--{model.replace('/', '--')}").is_dir()]
+        found = [_snapshot(repo, revision) for repo in repos]
+        folders = [each for each in found if isinstance(each, Path)]
+        if not folders and (own / CONFIG).is_file():
+            return [own]
+        return folders or next((each for each in found if isinstance(each, Missing)), Missing("not in the model store"))
 
 
 def _snapshot(repo: Path, revision: str) -> Path | Missing:

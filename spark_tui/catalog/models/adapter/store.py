@@ -12,7 +12,7 @@ import shlex
 import shutil
 import threading
 import time
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import aclosing, suppress
 from functools import cached_property
 from pathlib import Path
@@ -27,7 +27,7 @@ from spark_tui.base.executors import CallPool, StreamThreads
 from spark_tui.base.files import PrivateFolder
 from spark_tui.base.finding import Finding, Severity
 from spark_tui.base.quantities import human_bytes
-from spark_tui.base.settings import suggestion
+from spark_tui.base.settings import hub_caches, suggestion
 from spark_tui.base.text import clean_line
 from spark_tui.base.untrusted import decode
 from spark_tui.catalog.models.adapter.delete import Deletion
@@ -48,6 +48,7 @@ from spark_tui.catalog.models.adapter.scan import (
 )
 from spark_tui.catalog.models.adapter.verify import Verification
 from spark_tui.catalog.models.model.store import (
+    Completeness,
     Deleted,
     DeleteExtent,
     DeletePlan,
@@ -138,25 +139,24 @@ class ModelPlace(Struct, frozen=True):
 def model_store(ports: Any) -> FolderModelStore:
     """This machine's; what a scan found is kept in the cache folder."""
     kept = PrivateFolder(ports.folders.cache / "models")
-    return FolderModelStore(ports.settings.store, kept, environ=ports.environ, home=ports.folders.home)
+    hubs = hub_caches(ports.settings, ports.environ, ports.folders.home)
+    return FolderModelStore(ports.settings.store, kept, hubs=hubs)
 
 
 class FolderModelStore:
-    """One store. `kept` is where results of scans are kept; `environ` and `home` locate other tools' caches."""
+    """One store. `kept` is where results of scans are kept; `hubs` are the person's other Hub caches."""
 
     def __init__(
         self,
         root: Path,
         kept: PrivateFolder | None = None,
         *,
-        environ: Mapping[str, str] | None = None,
-        home: Path | None = None,
+        hubs: Sequence[str] = (),
         now: Callable[[], float] = time.time,
     ) -> None:
         self._given = str(root)
         self._root = os.path.realpath(root)
-        self._environ = environ or {}
-        self._home = home
+        self._other_hubs = hubs
         self._now = now
         self._uid = os.geteuid()
         self._kept = KeptScans(kept, self._root, self._uid)
@@ -311,21 +311,33 @@ class FolderModelStore:
             findings.append(Finding("orphans", Severity.WARNING, f"{size} of shared data is unused", remedy=remedy))
         return findings
 
-    def _others(self) -> Iterator[OtherCache]:
-        """Other Hub caches: those that the environment names, and the default one."""
-        environ = self._environ
-        base = environ.get("XDG_CACHE_HOME", "") or (f"{self._home}/.cache" if self._home else "")
-        homes = [environ.get("HF_HOME", ""), f"{base}/huggingface" if base else ""]
-        named = [environ.get("HF_HUB_CACHE", ""), environ.get("HUGGINGFACE_HUB_CACHE", "")]
-        candidates = (*named, *(f"{home}/{_HUB}" for home in homes if home))
+    def elsewhere(self, repo: str, revision: str) -> StoredModel | None:
+        """Of the ModelStore port. Scans of that one repository are kept like all others."""
+        name = f"models--{repo.replace('/', '--')}"
+        for hub in (f"{self._root}/{_HUB}", *self._hubs()):
+            path = f"{hub}/{name}"
+            own = hub == f"{self._root}/{_HUB}"
+            model = (
+                self._model(ModelPlace(path, name, hub), self._root if own else hub) if os.path.isdir(path) else None
+            )
+            found = model.revision(revision) if model is not None else None
+            if found is not None and found.completeness is Completeness.COMPLETE:
+                return None if own else model
+        return None
+
+    def _hubs(self) -> list[str]:
+        """The person's other Hub caches that are there."""
         own = (os.path.realpath(f"{self._root}/{_HUB}"), self._root)
-        for hub in dict.fromkeys(os.path.realpath(path) for path in candidates if path.startswith("/")):
-            if hub not in own and os.path.isdir(hub):
-                findings: list[Finding] = []
-                models = (self._model(place, hub) for place in self._repos(hub, findings))
-                found = tuple(model for model in models if model is not None)
-                if found:
-                    yield OtherCache(hub, found, disk_of(found), tuple(findings))
+        found = dict.fromkeys(os.path.realpath(hub) for hub in self._other_hubs)
+        return [hub for hub in found if hub not in own and os.path.isdir(hub)]
+
+    def _others(self) -> Iterator[OtherCache]:
+        for hub in self._hubs():
+            findings: list[Finding] = []
+            models = (self._model(place, hub) for place in self._repos(hub, findings))
+            found = tuple(model for model in models if model is not None)
+            if found:
+                yield OtherCache(hub, found, disk_of(found), tuple(findings))
 
     # --- one model ------------------------------------------------------------------------------------
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         DeletePlan,
         StoreContents,
         StoredFile,
+        StoredModel,
         VerifyProgress,
     )
 
@@ -36,6 +37,10 @@ class ModelStore(Protocol):
 
         With `others`, other tools' caches on this machine too. Never raises: what cannot be read is a finding.
         """
+
+    def elsewhere(self, repo: str, revision: str) -> StoredModel | None:
+        """A model of the Hub as another cache of this person has it, with that revision complete; None where the store
+        has it so itself, and where no cache has. At once, as a rule: it looks at one repository's files."""
 
     async def files(self, model: str, revision: str = "") -> tuple[StoredFile, ...]:
         """Every file of a revision, in name order, with what is known of its content."""

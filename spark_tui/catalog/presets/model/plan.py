@@ -82,7 +82,8 @@ class LaunchPlan(Struct, frozen=True):
     `notes` say what was assumed, changed or left out; what counts against the launch is the rules' to say.
     `model` is the name that the engine gets: a Hub name, or a path below /models. `image` is what it was planned with,
     None: not downloaded, and its entrypoint is assumed from its name. `store` is the store on this machine, `mounts`
-    are those that do not depend on the environment.
+    are those that do not depend on the environment. `repositories` are mounts of single repositories of the Hub, where
+    one of them lies in another cache than the store's; read-only ones are not the store's.
     """
 
     spec: ContainerSpec
@@ -96,6 +97,7 @@ class LaunchPlan(Struct, frozen=True):
     directories: tuple[str, ...] = ()
     overrides: Overrides = field(default_factory=Overrides)
     image: ImageFacts | None = None
+    repositories: tuple[Mount, ...] = ()
 
     @property
     def base_url(self) -> str:
@@ -179,6 +181,14 @@ def plan(
     return _commanded(found, command, place)
 
 
+def with_repositories(found: LaunchPlan, repositories: tuple[Mount, ...]) -> LaunchPlan:
+    """The same launch on one machine, with these repositories as all of its Hub cache: the engine fetches nothing, and
+    writes nothing where a mount is read-only. Docker makes the cache's own folder in the container, not on the host."""
+    return _commanded(
+        replace(found, repositories=repositories), command_of(found.preset, found.overrides, found.model), ALONE
+    )
+
+
 def with_share(found: LaunchPlan, share: float | None) -> LaunchPlan:
     """The same launch on one machine with that number of its automatic memory share, None where it has none: its
     command, environment and labels differ. Raises UsageError where the command has no place for it."""
@@ -200,7 +210,10 @@ def _commanded(found: LaunchPlan, command: Command, place: Placement) -> LaunchP
     arranged = _arranged(preset, place.instead or (*place.before, *argv), found.image)
     env, env_notes = _environment(preset, overrides, command, found.model, place)
     mounts = (*found.mounts, *_hub_mounts(found, env))
-    if "HF_HOME" in env and hub_source(mounts, env) != hub_of(found.store):
+    if found.repositories:
+        env = HUB_SETTINGS | env | {"HF_HUB_CACHE": HUB_TARGET}
+        mounts += found.repositories
+    elif "HF_HOME" in env and hub_source(mounts, env) != hub_of(found.store):
         env_notes = (*env_notes, f"The Hub cache is {hub_target(env)}: weights are not read from the store.")
     changes = pairs_of(overrides)
     labels = (
@@ -224,9 +237,15 @@ def _commanded(found: LaunchPlan, command: Command, place: Placement) -> LaunchP
     return replace(
         found,
         spec=replace(spec, labels=(*labels, (LABEL_SPEC_HASH, spec_hash(named)))),
-        directories=tuple(mount.source for mount in mounts),
-        notes=(*_recipe_notes(preset), *command.notes, *env_notes, *filter(None, (arranged.note,))),
+        directories=tuple(mount.source for mount in mounts if mount not in found.repositories or not mount.read_only),
+        notes=(*_recipe_notes(preset), *command.notes, *env_notes, *filter(None, (arranged.note,)), *_read_from(found)),
     )
+
+
+def _read_from(found: LaunchPlan) -> Iterator[str]:
+    for mount in found.repositories:
+        if mount.read_only and (repo := repository_in(mount.target)):
+            yield f"{repo} is read from {posixpath.dirname(mount.source)}: nothing of it is downloaded."
 
 
 def key_wanted(preset: Preset, overrides: Overrides) -> bool:
@@ -370,6 +389,22 @@ def mounts_of(preset: Preset, paths: HostPaths) -> tuple[Mount, ...]:
 
 HUB_VARIABLES: Final = ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE")
 """They name the Hub's cache, and count before HF_HOME (huggingface_hub's constants.py)."""
+
+
+HUB_TARGET: Final = "/hub-cache"
+"""The Hub's cache of a container whose models lie in several places of this machine."""
+HUB_SETTINGS: Final = {"HF_HUB_CACHE": HUB_TARGET, "HF_HUB_OFFLINE": "1"}
+
+
+def repository_folder(repo: str) -> str:
+    """`org/name` -> `models--org--name`, its folder in a Hub cache."""
+    return f"models--{repo.replace('/', '--')}"
+
+
+def repository_in(path: str) -> str:
+    """The repository whose folder that is; empty for another one."""
+    kind, found, name = posixpath.basename(path).partition("--")
+    return name.replace("--", "/") if found and kind == "models" else ""
 
 
 def hub_of(home: str) -> str:

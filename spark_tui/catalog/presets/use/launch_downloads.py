@@ -21,7 +21,7 @@ from spark_tui.catalog.models.model.store import Completeness, Layout
 from spark_tui.catalog.models.use.downloads import BUSY_SECONDS, Downloads, combined
 from spark_tui.catalog.models.use.ports import ModelStore
 from spark_tui.catalog.presets.model.fetching import downloads_of, reads_store
-from spark_tui.catalog.presets.model.plan import LaunchPlan
+from spark_tui.catalog.presets.model.plan import LaunchPlan, repository_in
 from spark_tui.catalog.presets.model.preset import RequiredFile
 from spark_tui.catalog.presets.use.preflight import Preflight
 
@@ -105,11 +105,14 @@ class LaunchDownloads(Struct, eq=False):
             return ()
         there = {file.target for file in plan.preset.facts.required_files if self._has_file(file)}
         contents = await self._models.scan(others=False)
+        elsewhere = {repository_in(mount.target) for mount in plan.repositories if mount.read_only}
 
         def here(request: DownloadRequest) -> bool:
             """Whether an engine that asks for this model finds all of it in the store's Hub cache."""
             if request.target:
                 return request.target in there
+            if request.repo in elsewhere:
+                return True
             model = contents.find(request.repo)
             revision = model.revision(request.revision) if model is not None and model.layout is Layout.CACHE else None
             return revision is not None and revision.completeness is Completeness.COMPLETE

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from msgspec import Struct
 
@@ -45,22 +47,33 @@ class PreflightStatus(Struct, frozen=True):
 
 
 class Preflight(Struct, eq=False):
-    """Checks a launch against Docker and the host."""
+    """Checks a launch against Docker and the host. `_models` gives the ModelStore, None where there is none."""
 
     _docker: ContainerEngine
     _host: HostProbe
     _secrets: SecretStore
     paths: HostPaths
+    _models: Callable[[], Any]
 
     @classmethod
     def from_context(cls, context: Context) -> Preflight:
-        return cls(context.docker, context.host, context.secrets, context.paths)
+        models = partial(context.ports.get, "models")
+        return cls(context.docker, context.host, context.secrets, context.paths, models)
 
     def dry_plan(self, preset: Preset, overrides: Overrides, image: ImageFacts | None = None) -> LaunchPlan:
         """The plan without asking Docker; `image` as it was found before, if it was: else its entrypoint is assumed
         from its name, and the plan notes it."""
-        env_file = self.env_file(preset, overrides, write=False)
-        return plan(preset, overrides, self.paths, image=image, env_file=env_file)
+        return self._plan(preset, overrides, image, self.env_file(preset, overrides, write=False))
+
+    def _plan(self, preset: Preset, overrides: Overrides, image: ImageFacts | None, env_file: str | None) -> LaunchPlan:
+        """The plan, with models read where they are complete: the store's, else another cache's of the person."""
+        found = plan(preset, overrides, self.paths, image=image, env_file=env_file)
+        hubs = [hub for hub in map(Path, self.paths.hubs) if self._host.has_folder(hub)]
+        if not hubs:
+            return found
+        from spark_tui.catalog.presets.use.roots import read_where_complete
+
+        return read_where_complete(found, hubs, self._host.has_folder, self._models)
 
     async def check(
         self, proposal: LaunchPlan, *, replace_running: bool = False, fetches: bool = False
@@ -94,7 +107,7 @@ class Preflight(Struct, eq=False):
             image = await self._image(preset, status.daemon)
             if decided.image is None:
                 await self._look_inside(decided, image)
-            decided = plan(preset, overrides, self.paths, image=image, env_file=env_file)
+            decided = self._plan(preset, overrides, image, env_file)
         self._host.make_folders([Path(folder) for folder in decided.directories])
         return decided
 

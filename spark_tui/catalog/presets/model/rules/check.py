@@ -27,7 +27,7 @@ from spark_tui.base.settings import ExposureChoice
 from spark_tui.catalog.presets.model import rights
 from spark_tui.catalog.presets.model.command import HOST_NETWORK, command_of
 from spark_tui.catalog.presets.model.overrides import AUTO, SHARE, Overrides, with_change
-from spark_tui.catalog.presets.model.plan import LaunchPlan, with_overrides
+from spark_tui.catalog.presets.model.plan import HUB_SETTINGS, LaunchPlan, with_overrides
 from spark_tui.catalog.presets.model.preset import DOCKER_COMMAND, Origin, Preset
 from spark_tui.catalog.presets.model.recipe import with_known
 from spark_tui.catalog.presets.model.rules import image, memory, model, serving
@@ -223,7 +223,7 @@ def _options(found: LaunchPlan, plain: Overrides) -> Iterator[Deviation]:
 
 def _added(found: LaunchPlan) -> Iterator[Deviation]:
     spec, preset = found.spec, found.preset
-    own = {"HF_HOME", *dict(preset.env), *dict(found.overrides.extra_env)}
+    own = {"HF_HOME", *HUB_SETTINGS, *dict(preset.env), *dict(found.overrides.extra_env)}
     limits = [each for each in spec.ulimits if each not in map(read_ulimit, preset.options.ulimits)]
     words = [f"--ulimit {ulimit_value(each)}" for each in limits] + [f"--oom-score-adj {spec.oom_score_adj}"]
     words += [f"-e {each.name}={each.value}" for each in spec.env if each.name not in own]
@@ -239,7 +239,8 @@ def _added(found: LaunchPlan) -> Iterator[Deviation]:
     fabric = " ".join(f"--{name} {each}" for name, has, given in taken for each in has if each not in given)
     if fabric:
         yield Deviation("fabric", "", fabric, "the nodes reach one another by RDMA")
-    caches = len(spec.mounts) - len(preset.mounts) - 1
-    store = next((f"-v {volume_value(each)}" for each in spec.mounts if each.target == STORE_TARGET), "")
+    caches = len(found.mounts) - len(preset.mounts) - 1
+    places = [each for each in spec.mounts if each.target == STORE_TARGET or each in found.repositories]
+    store = " ".join(f"-v {volume_value(each)}" for each in places)
     kept = f"{store} and {caches} compile cache{'s' * (caches > 1)}" if caches > 0 else store
     yield Deviation("folders", "", kept, "nothing is downloaded or compiled twice")
