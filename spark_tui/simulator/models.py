@@ -25,6 +25,9 @@ from spark_tui.catalog.models.model.store import (
     FileProblem,
     FileVerdict,
     Layout,
+    MovePlan,
+    MoveProgress,
+    MoveWay,
     OtherCache,
     Partial,
     Payload,
@@ -62,12 +65,14 @@ class DemoModels:
         self._clock = clock
         now = clock.now()
         self._models = {model.id: model for model in (*(_cached(now, *each) for each in _MODELS), _folder(now))}
+        cache = f"{DEMO_HOME}/.cache/huggingface/hub"
         elsewhere = _cached(now, "Qwen/Qwen3-0.6B", 2.7, 1, Completeness.COMPLETE, 1, 80.0)
-        self._other = OtherCache(f"{DEMO_HOME}/.cache/huggingface/hub", (elsewhere,), int(2.7 * GIB))
+        elsewhere = replace(elsewhere, path=f"{cache}/models--Qwen--Qwen3-0.6B")
+        self._other = OtherCache(cache, (elsewhere,), int(2.7 * GIB))
 
     async def scan(self, *, others: bool = True) -> StoreContents:
         models = tuple(sorted(self._models.values(), key=lambda model: model.id.lower()))
-        found = (self._other,) if others else ()
+        found = (self._other,) if others and self._other.models else ()
         return StoreContents(STORE, models, others=found, free=DISK_FREE, seconds=0.03, total=DISK_TOTAL)
 
     def elsewhere(self, repo: str, revision: str) -> StoredModel | None:
@@ -114,6 +119,19 @@ class DemoModels:
         else:
             del self._models[found.id]
         return Deleted(plan, plan.freed, plan.files)
+
+    async def plan_move(self, model: str, folder: str = "") -> MovePlan:
+        found = next((each for each in self._other.models if each.id == model), None)
+        if found is None or model in self._models:
+            raise UsageError(f"{model} is in the store only.", "See where models lie: spark-tui models list")
+        target = f"{STORE}/hub/{found.path.rpartition('/')[2]}"
+        return MovePlan(model, found.path, target, MoveWay.RENAME)
+
+    async def move(self, plan: MovePlan) -> AsyncGenerator[MoveProgress, None]:
+        found = next(each for each in self._other.models if each.id == plan.model)
+        self._models[plan.model] = replace(found, path=plan.target)
+        self._other = replace(self._other, models=(), disk=0)
+        yield MoveProgress(plan.model, "moved", 0, 0, over=True)
 
     def sizes(self, model: str) -> dict[str, int]:
         """Bytes by file name of what is whole; empty for a model that is not here."""

@@ -33,7 +33,7 @@ class Stock(Kit):
         self.root = root
         self.hub, self.downloader = FakeHub(), FakeDownloader()
         parts = {
-            "models": FolderModelStore(root, home=root / "home"), "checkpoints": StoreCheckpoints(root),
+            "models": FolderModelStore(root), "checkpoints": StoreCheckpoints(root),
             "hub": self.hub, "downloader": self.downloader,
         }  # fmt: skip
         if simulated:

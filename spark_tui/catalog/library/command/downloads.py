@@ -28,7 +28,7 @@ from spark_tui.catalog.models.model.download import (
 from spark_tui.catalog.models.show import downloads as show
 from spark_tui.catalog.models.show.inspection import size_or_unknown
 from spark_tui.catalog.models.use.downloads import Downloads
-from spark_tui.catalog.models.use.ports import Downloader
+from spark_tui.catalog.models.use.ports import Downloader, ModelStore
 from spark_tui.catalog.presets.model.fetching import downloads_of
 from spark_tui.catalog.presets.model.overrides import Overrides
 from spark_tui.catalog.presets.use.preflight import Preflight
@@ -104,6 +104,16 @@ def models_pull(
 
     async def prepare(context: Context) -> tuple[DownloadPlan, ...]:
         wanted = requests(context)
+        there = {each: context[ModelStore].elsewhere(each.repo, each.revision) for each in wanted if _usual(each)}
+        for each, model in there.items():
+            if model is not None:
+                session.err.note(
+                    f"{each.repo} is complete in {clean_line(model.path)}: launches read it there. Into the store: "
+                    f"spark-tui models move {each.repo}"
+                )
+        if wanted and all(there.get(each) is not None for each in wanted):
+            return ()
+        wanted = tuple(each for each in wanted if there.get(each) is None)
         if not wanted:
             raise UsageError(
                 f"{what} downloads nothing from the Hub.", "Its model is in the store, or its engine downloads it."
@@ -133,6 +143,11 @@ def models_pull(
         return [await context[Downloads].start(request) for request in wanted]
 
     _follow(session, session.run(start), plans, background=background)
+
+
+def _usual(request: DownloadRequest) -> bool:
+    """Whether it asks for what an engine needs, in the Hub's cache."""
+    return not (request.files or request.target or request.again or request.everything)
 
 
 def _note_plans(session: Session, plans: Sequence[DownloadPlan]) -> None:

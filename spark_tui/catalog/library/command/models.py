@@ -24,6 +24,8 @@ from spark_tui.catalog.models.model.store import (
     Completeness,
     DeleteExtent,
     Layout,
+    MovePlan,
+    MoveProgress,
     StoredFile,
     VerifyProgress,
     fetch_again,
@@ -78,8 +80,8 @@ def list_models(session: Session) -> None:
 
     view, now = session.run(look)
     session.out.json(show.store_object(view))
-    if view.entries:
-        session.out.table(show.store_table(view.entries, now))
+    if view.entries or view.elsewhere:
+        session.out.table(show.store_table(view.entries, now, view.elsewhere))
     session.err.say(show.disk_summary(view))
     for entry in view.entries:
         model = entry.model
@@ -90,10 +92,14 @@ def list_models(session: Session) -> None:
     session.err.note(*(show.finding_text(finding) for finding in view.contents.findings))
     for other in view.contents.others:
         names = ", ".join(model.id for model in other.models[:3]) + " ..." * (len(other.models) > 3)
-        session.err.note(
-            f"{other.path}: {len(other.models)} more ({human_bytes(other.disk)}), not visible to engines: {names}. "
-            f"List them: spark-tui models list --store {shlex.quote(clean_line(other.path.removesuffix('/hub')))}"
-        )
+        count = f"{other.path}: {len(other.models)} more ({human_bytes(other.disk)})"
+        folder = shlex.quote(clean_line(other.path.removesuffix("/hub")))
+        if other.mine:
+            session.err.note(f"{count}, read from there. Into the store: spark-tui models move NAME")
+        else:
+            session.err.note(
+                f"{count} of another user, not read: {names}. List them: spark-tui models list --store {folder}"
+            )
     if view.engines_unknown:
         session.err.note(f"Cannot list engines: {view.engines_unknown}")
 
@@ -350,6 +356,42 @@ def models_rm(
     )
 
 
+# --- move -------------------------------------------------------------------------------------------------
+
+
+@command("move", "  spark-tui models move openai/gpt-oss-120b\n  spark-tui models move openai/gpt-oss-120b /mnt/big")
+@model_argument
+@click.argument("folder", required=False, default="")
+@click.option("--dry-run", is_flag=True, help="Print what would be done.")
+@click.option("--unchecked", is_flag=True, help="Even if Docker does not say which models are in use.")
+def models_move(session: Session, name: str, folder: str, dry_run: bool, unchecked: bool) -> None:
+    """Move a model of the Hub into the store, or into another folder of models. Downloads nothing.
+
+    Renames it on one disk, else copies, verifies and then deletes. Interrupted, it is continued by the same command.
+    """
+
+    def report(progress: MoveProgress) -> None:
+        if progress.over or not session.err.interactive:
+            return
+        drawn = bar(progress.fraction, _BAR, unicode=session.err.terminal.unicode)
+        session.err.standing(f"{drawn}  {progress.step}  {clean_line(progress.name)}")
+
+    async def move(context: Context) -> MovePlan:
+        plan = await context[Library].plan_move(name, folder, unchecked=unchecked or dry_run)
+        if not dry_run:
+            session.err.say(plan.sentence)
+            async with aclosing(context[Library].move(plan)) as found:
+                async for progress in found:
+                    report(progress)
+        return plan
+
+    plan = session.run(move, changes=not dry_run)
+    session.err.settle()
+    done = plan.sentence if dry_run else f"{plan.model}: in {clean_line(plan.target)}."
+    shape = {"id": plan.model, "from": plan.source, "to": plan.target, "copied_bytes": plan.size, "moved": not dry_run}
+    session.out.answer(shape, done)
+
+
 models.add(
     models_list,
     models_search,
@@ -361,4 +403,5 @@ models.add(
     models_inspect,
     models_verify,
     models_rm,
+    models_move,
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import posixpath
+from contextlib import aclosing
 from functools import partial
 from typing import ClassVar
 
@@ -31,6 +33,7 @@ from spark_tui.catalog.models.model.store import (
     DeleteExtent,
     DeletePlan,
     Layout,
+    MovePlan,
     RepoKind,
     StoredFile,
     StoredModel,
@@ -162,6 +165,12 @@ class ModelsScreen(ListScreen):
         return next((entry for entry in entries if entry.model.id == self.rows.key), None)
 
     @property
+    def elsewhere(self) -> LibraryEntry | None:
+        """The model of another cache under the cursor."""
+        entries = self.library.elsewhere if self.library is not None else ()
+        return next((entry for entry in entries if f"{OTHER}{entry.model.path}" == self.rows.key), None)
+
+    @property
     def download(self) -> Download | None:
         """The download that keys act on: the one under the cursor, or that of the model there."""
         key = self.rows.key
@@ -245,8 +254,11 @@ class ModelsScreen(ListScreen):
         elif download is not None:
             title, files = download.request.title, download_files_page(download)
             about = (*download_page(download), _hints(download))
+        elif view is not None and (other := self.elsewhere) is not None:
+            title = other.model.id
+            about = present.model_page(other, None, None, self.context.clock.now(), view.engines_unknown)
         elif view is not None and key.startswith(OTHER):
-            about = present.other_cache_page(view.contents.others[int(key.removeprefix(OTHER))])
+            about = next(present.other_cache_page(o) for o in view.contents.others if o.path == key.removeprefix(OTHER))
         elif view is not None and key.startswith(FINDING):
             found = present.finding_rows((view.contents.findings[int(key.removeprefix(FINDING))],))
             about = (*(() if view.entries else sentence_page(self._empty(), Tone.PLAIN)), Section(rows=found))
@@ -332,6 +344,8 @@ class ModelsScreen(ListScreen):
                 return entry is not None or download is not None
             case "verify_model" | "delete_model" | "yank":
                 return entry is not None
+            case "move_model":
+                return entry is not None or self.elsewhere is not None
             case "pause_download":
                 return download is not None and download.phase is not DownloadPhase.DONE
             case "cancel_work":
@@ -467,6 +481,38 @@ class ModelsScreen(ListScreen):
                     self._toast(f"{plan.model}: {human_bytes(done.freed)} freed.")
         except SparkError as error:
             self.spark.report(error)
+        self.show_rows()
+
+    @acting("ask")
+    async def action_move_model(self) -> None:
+        """One of another cache into the store; one of the store into another cache: asks which."""
+        view, entry = self.library, self.entry or self.elsewhere
+        if view is None or entry is None:
+            self._toast(NO_MODEL)
+            return
+        model, folder = entry.model, ""
+        if entry is self.entry:
+            others = [(other.path, other.path) for other in view.contents.others if other.mine]
+            if not others:
+                self._toast("The store is the only folder of models. Add one in the setting model_roots.")
+                return
+            chosen = await self.app.push_screen_wait(ChoiceDialog(f"Move {model.id} where?", others))
+            if chosen is None:
+                return
+            folder = chosen
+        plan = await self.context[Library].plan_move(model.id, folder, unchecked=bool(view.engines_unknown))
+        warning = f" Cannot list engines: {view.engines_unknown}" if view.engines_unknown else ""
+        confirm = ConfirmScreen(f"Move {model.id}?", f"{plan.sentence}{warning}", verb="Move")
+        if await self.app.push_screen_wait(confirm) is True:
+            self._move(plan)
+
+    @acting("move", exclusive=False)
+    async def _move(self, plan: MovePlan) -> None:
+        self._toast(f"Moving {plan.model}.")
+        async with aclosing(self.context[Library].move(plan)) as found:
+            async for _ in found:
+                pass
+        self._toast(f"{plan.model}: moved to {posixpath.dirname(plan.target)}.")
         self.show_rows()
 
     async def _delete_plan(self, entry: LibraryEntry, *, unchecked: bool) -> DeletePlan | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
@@ -118,29 +119,36 @@ def _size_and_read(model: StoredModel, now: float) -> tuple[str, str]:
     return human_bytes(size) if size or model.partials else "-", "-" if model.used is None else age(now - model.used)
 
 
-def store_table(entries: Iterable[LibraryEntry], now: float) -> Table:
-    """A row for each model, by its whole id."""
+def store_table(entries: Iterable[LibraryEntry], now: float, elsewhere: Sequence[LibraryEntry] = ()) -> Table:
+    """A row for each model, by its whole id; those `elsewhere` with their cache."""
     columns = (
         Column("MODEL", least=28),
+        *((Column("PLACE"),) if elsewhere else ()),
         Column("STATE"),
         Column("SIZE", right=True),
         Column("READ", right=True, keep=7),
         Column("USED BY", keep=8, least=12),
     )
     rows = []
-    for entry in entries:
+    for entry in (*entries, *elsewhere):
         model = entry.model
+        place = (place_of(model) if entry in elsewhere else "store",) if elsewhere else ()
         state = Cell("downloading" if model.writing else model.completeness.value, _STATES[model.completeness][1])
         names = [use.name for use in entry.uses]  # engines before presets
         more = f" and {len(names) - _MOST_USERS} more" if len(names) > _MOST_USERS else ""
         users = ", ".join(names[:_MOST_USERS]) + more
-        rows.append(cells(Cell(model.id, Tone.STRONG), state, *_size_and_read(model, now), users))
+        rows.append(cells(Cell(model.id, Tone.STRONG), *place, state, *_size_and_read(model, now), users))
     return Table(columns, tuple(rows))
 
 
+def place_of(model: StoredModel) -> str:
+    """The cache that a model lies in."""
+    return posixpath.dirname(model.path)
+
+
 OTHER, FINDING, DOWNLOAD = "other:", "finding:", "download:"
-"""Before the number of another cache, of a finding of the store, before the id of a download whose model is not listed:
-their rows' ids. No model's id has a colon."""
+"""Before the path of another cache or of a model in one, before the number of a finding of the store, before the id of
+a download whose model is not listed: their rows' ids. No model's id has a colon."""
 
 
 def list_table(
@@ -195,11 +203,26 @@ def list_table(
                 ),
             )
         )
-    for number, other in enumerate(view.contents.others if rest else ()):
-        name = Cell(f"{_models_text(len(other.models))} in {other.path}", Tone.QUIET)
-        size_cell = Cell(human_bytes(other.disk), Tone.QUIET)
-        group = "Other caches (not visible to engines)"
-        rows.append((f"{OTHER}{number}", group, (name, "", size_cell, "", "", "", "")))
+    for entry in view.elsewhere if rest else ():
+        size, read = _size_and_read(entry.model, now)
+        used = ", ".join(entry.presets[:_MOST_USERS]) or "none"
+        row = (
+            name_text(entry.model.id),
+            state_cell(entry, None, full, free),
+            size,
+            "",
+            "",
+            used,
+            read,
+        )
+        rows.append((f"{OTHER}{entry.model.path}", f"Also read: {place_of(entry.model)}", row))
+    for other in view.contents.others if rest else ():
+        if not other.mine:
+            name = Cell(f"{_models_text(len(other.models))} in {other.path}", Tone.QUIET)
+            size_cell = Cell(human_bytes(other.disk), Tone.QUIET)
+            rows.append(
+                (f"{OTHER}{other.path}", "Other users' caches (not read)", (name, "", size_cell, "", "", "", ""))
+            )
     for number, finding in enumerate(view.contents.findings if rest else ()):
         summary = Cell(f"! {finding.summary}", Tone.WARNING)
         rows.append((f"{FINDING}{number}", "Findings", (summary, "", "", "", "", "", "")))
@@ -251,7 +274,7 @@ def other_cache_page(other: OtherCache) -> Page:
     more = len(other.models) - MOST_NAMED
     names += [Row(f"and {more} more", tone=Tone.QUIET)] if more > 0 else []
     about = (
-        Row("Another tool's cache. Engines mount the store only and do not see these models."),
+        Row("Another user's cache. Launches do not read these models."),
         *labelled((("path", other.path), ("size", f"{human_bytes(other.disk)} of disk"))),
     )
     return Section(rows=about), Section("Models", tuple(names)), Section(rows=finding_rows(other.findings))
@@ -411,7 +434,12 @@ def store_object(view: LibraryView) -> Object:
         "models": [entry_object(entry, view.engines_unknown) for entry in view.entries],
         "orphans_bytes": sum(each.disk for each in contents.orphans),
         "other_caches": [
-            {"path": each.path, "disk_bytes": each.disk, "models": [model_object(model) for model in each.models]}
+            {
+                "path": each.path,
+                "mine": each.mine,
+                "disk_bytes": each.disk,
+                "models": [model_object(model) for model in each.models],
+            }
             for each in contents.others
         ],
         "findings": [finding_object(each) for each in contents.findings],

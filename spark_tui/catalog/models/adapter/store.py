@@ -1,11 +1,12 @@
 """The ModelStore port: the folder of the settings, with the Hub's cache in it and folders of its own."""
 
 # A store has tens of thousands of names, and Path objects take several times as long as strings.
-# ruff: noqa: PTH112, PTH113, PTH114, PTH119, PTH120, PTH208
+# ruff: noqa: PTH207, PTH111, PTH116, PTH112, PTH113, PTH114, PTH119, PTH120, PTH208
 
 from __future__ import annotations
 
 import contextlib
+import glob
 import hashlib
 import os
 import shlex
@@ -22,7 +23,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from spark_tui.base.errors import UsageError
+from spark_tui.base.errors import RefusedError, UsageError
 from spark_tui.base.executors import CallPool, StreamThreads
 from spark_tui.base.files import PrivateFolder
 from spark_tui.base.finding import Finding, Severity
@@ -31,6 +32,7 @@ from spark_tui.base.settings import hub_caches, suggestion
 from spark_tui.base.text import clean_line
 from spark_tui.base.untrusted import decode
 from spark_tui.catalog.models.adapter.delete import Deletion
+from spark_tui.catalog.models.adapter.move import LEAVING, Move, beside
 from spark_tui.catalog.models.adapter.scan import (
     Mark,
     ModelScan,
@@ -47,6 +49,7 @@ from spark_tui.catalog.models.adapter.scan import (
     unchanged,
 )
 from spark_tui.catalog.models.adapter.verify import Verification
+from spark_tui.catalog.models.model.hub import KEEP_FREE, no_room
 from spark_tui.catalog.models.model.store import (
     Completeness,
     Deleted,
@@ -54,6 +57,9 @@ from spark_tui.catalog.models.model.store import (
     DeletePlan,
     FileProblem,
     Layout,
+    MovePlan,
+    MoveProgress,
+    MoveWay,
     OtherCache,
     Payload,
     StoreContents,
@@ -63,6 +69,7 @@ from spark_tui.catalog.models.model.store import (
     VerifyProgress,
     disk_of,
     in_motion,
+    lying_twice,
 )
 
 VERSION: Final = 3
@@ -126,6 +133,7 @@ class KeptScans:
 _NOT_MODELS: Final = ("hub", "xet", "blobs", "assets", "datasets", "modules", "token", "stored_tokens", "lost+found")
 _TRIES: Final = 3
 _HUB: Final = "hub"
+_ROOTS: Final = "model_roots"
 
 
 class ModelPlace(Struct, frozen=True):
@@ -140,11 +148,13 @@ def model_store(ports: Any) -> FolderModelStore:
     """This machine's; what a scan found is kept in the cache folder."""
     kept = PrivateFolder(ports.folders.cache / "models")
     hubs = hub_caches(ports.settings, ports.environ, ports.folders.home)
-    return FolderModelStore(ports.settings.store, kept, hubs=hubs)
+    strangers = (f"{ports.folders.home.parent}/*/.cache/huggingface/hub", "/root/.cache/huggingface/hub")
+    return FolderModelStore(ports.settings.store, kept, hubs=hubs, strangers=strangers)
 
 
 class FolderModelStore:
-    """One store. `kept` is where results of scans are kept; `hubs` are the person's other Hub caches."""
+    """One store. `kept` is where results of scans are kept; `hubs` are the person's other Hub caches, `strangers`
+    patterns of where other users have theirs."""
 
     def __init__(
         self,
@@ -152,11 +162,13 @@ class FolderModelStore:
         kept: PrivateFolder | None = None,
         *,
         hubs: Sequence[str] = (),
+        strangers: Sequence[str] = (),
         now: Callable[[], float] = time.time,
     ) -> None:
         self._given = str(root)
         self._root = os.path.realpath(root)
         self._other_hubs = hubs
+        self._strangers = strangers
         self._now = now
         self._uid = os.geteuid()
         self._kept = KeptScans(kept, self._root, self._uid)
@@ -187,6 +199,16 @@ class FolderModelStore:
     async def delete(self, plan: DeletePlan) -> Deleted:
         return await self._calls.run(self._delete, plan)
 
+    async def plan_move(self, model: str, folder: str = "") -> MovePlan:
+        return await self._calls.run(self._plan_move, model, folder)
+
+    async def move(self, plan: MovePlan) -> AsyncGenerator[MoveProgress, None]:
+        work = Move(plan, self._uid, self._now())
+        async with aclosing(self._streams.read(work, f"move {plan.model}"[:40])) as batches:
+            async for batch in batches:
+                for progress in batch:
+                    yield progress
+
     async def close(self) -> None:
         self._streams.close()
         self._calls.close()
@@ -207,7 +229,7 @@ class FolderModelStore:
                     self._kept.save(paths)
                 except OSError as error:
                     findings.append(Finding("scan_not_saved", Severity.INFO, f"cannot save the scan: {reason(error)}"))
-            findings += self._about_root(orphans)
+            findings += [*self._about_root(orphans), *lying_twice(found, elsewhere)]
             path = self._root
             while not os.path.isdir(path) and path != "/":
                 path = os.path.dirname(path)
@@ -332,12 +354,16 @@ class FolderModelStore:
         return [hub for hub in found if hub not in own and os.path.isdir(hub)]
 
     def _others(self) -> Iterator[OtherCache]:
-        for hub in self._hubs():
+        """This person's caches, then those of other users that can be read."""
+        mine = self._hubs()
+        theirs = sorted({os.path.realpath(each) for pattern in self._strangers for each in glob.iglob(pattern)})
+        own = (os.path.realpath(f"{self._root}/{_HUB}"), *mine)
+        for hub in (*mine, *(each for each in theirs if each not in own and os.access(each, os.R_OK | os.X_OK))):
             findings: list[Finding] = []
             models = (self._model(place, hub) for place in self._repos(hub, findings))
             found = tuple(model for model in models if model is not None)
             if found:
-                yield OtherCache(hub, found, disk_of(found), tuple(findings))
+                yield OtherCache(hub, found, disk_of(found), tuple(findings), hub in mine)
 
     # --- one model ------------------------------------------------------------------------------------
 
@@ -369,6 +395,49 @@ class FolderModelStore:
         deletion = Deletion(self._root, place.path, place.hub, self._uid, self._now())
         found = revision_of(model, revision) if extent is DeleteExtent.REVISION else None
         return deletion, deletion.plan(model, extent, found)
+
+    def _plan_move(self, name: str, folder: str) -> MovePlan:
+        hubs = list(dict.fromkeys((f"{self._root}/{_HUB}", *map(os.path.realpath, self._other_hubs))))
+        given = os.path.realpath(os.path.expanduser(folder))
+        hub = next((each for each in hubs if not folder or given in (each, os.path.dirname(each))), None)
+        if hub is None:
+            here = ", ".join(os.path.dirname(each) for each in hubs if os.path.isdir(each))
+            add = f"spark-tui config set {_ROOTS} {shlex.quote(clean_line(folder))}"
+            raise UsageError(f"{clean_line(folder)} is no folder of models.", f"They are: {here}. Add it: {add}")
+        target = f"{hub}/models--{name.replace('/', '--')}"
+        paths = [f"{each}/{os.path.basename(target)}" for each in hubs if each != hub]
+        left = next((each for each in paths if os.path.isdir(beside(each, LEAVING))), None)
+        if left is not None and os.path.isdir(target):
+            return MovePlan(name, left, target, MoveWay.FINISH)
+        source = next((each for each in paths if os.path.isdir(each)), None)
+        if source is None:
+            self._find(name)  # says what is not there
+            raise UsageError(f"{clean_line(name)} is in {hub} only.", "See where models lie: spark-tui models list")
+        return self._checked_move(name, source, target)
+
+    def _checked_move(self, name: str, source: str, target: str) -> MovePlan:
+        """Raises RefusedError for what would lose something, or could not be finished."""
+        hub, there = os.path.dirname(source), os.path.dirname(target)
+        model = self._model(ModelPlace(source, os.path.basename(source), hub), hub)
+        if model is None or model.completeness is not Completeness.COMPLETE:
+            state = model.completeness.value if model is not None else "no model"
+            raise RefusedError(f"{name} in {hub} is {state}.", f"Download it: spark-tui models pull {name}")
+        Deletion(hub, source, hub, self._uid, self._now()).plan(model, DeleteExtent.MODEL).check()
+        if os.path.isdir(target):
+            kept = self._model(ModelPlace(target, os.path.basename(target), there), there)
+            if kept is None or kept.completeness is not Completeness.COMPLETE:
+                remedy = f"Delete that one first: spark-tui models rm {name}"
+                raise RefusedError(f"{there} has {name} in part.", remedy)
+            return MovePlan(name, source, target, MoveWay.KEEP_ONE)
+        above = there
+        while not os.path.isdir(above):
+            above = os.path.dirname(above)
+        one_disk = os.stat(above).st_dev == os.stat(source).st_dev
+        size, free = 0 if one_disk else model.size, shutil.disk_usage(above).free
+        if size and size + KEEP_FREE > free:
+            raise no_room(above, size, free)
+        renamed = one_disk and not any(each.shared for each in model.shared)
+        return MovePlan(name, source, target, MoveWay.RENAME if renamed else MoveWay.COPY, size)
 
     def _delete(self, plan: DeletePlan) -> Deleted:
         deletion, now = self._plan(plan.model, plan.extent, plan.revision)

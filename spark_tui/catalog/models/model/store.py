@@ -10,8 +10,9 @@ from __future__ import annotations
 import re
 import shlex
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
+from posixpath import dirname
 from typing import Final, NamedTuple, TypeVar
 
 from msgspec import Struct
@@ -197,12 +198,14 @@ class StoredModel(Struct, frozen=True):
 
 
 class OtherCache(Struct, frozen=True):
-    """Another tool's Hub cache on this machine, which engines here do not see. `disk` in bytes."""
+    """Another Hub cache on this machine. `disk` in bytes. `mine`: this person's, which launches read; another user's is
+    only reported."""
 
     path: str
     models: tuple[StoredModel, ...]
     disk: int
     findings: tuple[Finding, ...] = ()
+    mine: bool = True
 
 
 class StoreContents(Struct, frozen=True):
@@ -262,6 +265,27 @@ def disk_of(models: Iterable[StoredModel]) -> int:
     shared = unique(payload for model in given for payload in model.shared)
     own = sum(model.disk - sum(each.disk for each in model.shared) for model in given)
     return own + sum(each.disk for each in shared)
+
+
+def freed_alone(model: StoredModel) -> int:
+    """Disk space that comes back when this model alone is deleted: not that of data with other names."""
+    return model.disk - sum(each.disk for each in model.shared)
+
+
+def lying_twice(models: Iterable[StoredModel], others: Iterable[OtherCache]) -> Iterator[Finding]:
+    """A finding for each model that is complete in several places of this person, with what deleting each frees."""
+    places: dict[str, list[StoredModel]] = {}
+    for model in (*models, *(each for other in others if other.mine for each in other.models)):
+        if model.layout is Layout.CACHE and model.completeness is Completeness.COMPLETE:
+            places.setdefault(model.id, []).append(model)
+    for id_, found in places.items():
+        if len(found) > 1:
+            where = ", ".join(
+                f"{dirname(each.path)} (deleting frees {human_bytes(freed_alone(each))})" for each in found
+            )
+            words, last = f"{id_} lies in {len(found)} places: {where}", dirname(found[-1].path).removesuffix("/hub")
+            remedy = f"Keep one: {shlex.join(('spark-tui', 'models', 'rm', id_, '--store', last))}"
+            yield Finding("lies_twice", Severity.WARNING, clean_line(words), remedy=remedy, subject=found[-1].path)
 
 
 Checked = TypeVar("Checked", StoredRevision, StoredModel)
@@ -450,6 +474,63 @@ def without_reference(revisions: Sequence[StoredRevision]) -> tuple[StoredRevisi
         else replace(each, completeness=old, reasons=why)
         for each in revisions
     )
+
+
+class MoveWay(StrEnum):
+    """How a repository gets into another cache. KEEP_ONE: it is there already, and the source goes once both are found
+    equal. FINISH: a move was killed after it had arrived."""
+
+    RENAME = "rename"
+    COPY = "copy"
+    KEEP_ONE = "keep one"
+    FINISH = "finish"
+
+
+class MovePlan(Struct, frozen=True):
+    """One move, prepared. `source` and `target` are the repository's folder in each cache, `size` the bytes to copy: 0
+    on one file system."""
+
+    model: str
+    source: str
+    target: str
+    way: MoveWay
+    size: int = 0
+
+    @property
+    def command(self) -> str:
+        """The command that does it."""
+        return shlex.join(("spark-tui", "models", "move", self.model, dirname(self.target)))
+
+    @property
+    def sentence(self) -> str:
+        """What it does."""
+        places = f"from {dirname(self.source)} to {dirname(self.target)}"
+        if self.way is MoveWay.KEEP_ONE:
+            return f"Compares both copies of {self.model}, then deletes the one in {dirname(self.source)}."
+        if self.way is MoveWay.FINISH:
+            return f"Finishes the move of {self.model} {places}."
+        how = (
+            f"Copies and verifies {human_bytes(self.size)}, then deletes the source."
+            if self.size
+            else "Copies nothing."
+        )
+        return f"Moves {self.model} {places}. {how}"
+
+
+class MoveProgress(Struct, frozen=True):
+    """A move so far: `step` in words, bytes of that step, and the file at work. `over` with the last one."""
+
+    model: str
+    step: str
+    done: int
+    total: int
+    name: str = ""
+    over: bool = False
+
+    @property
+    def fraction(self) -> float:
+        """0 to 1."""
+        return 1.0 if self.over else self.done / self.total if self.total else 0.0
 
 
 class FileVerdict(StrEnum):

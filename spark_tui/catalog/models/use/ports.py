@@ -17,6 +17,8 @@ if TYPE_CHECKING:
         Deleted,
         DeleteExtent,
         DeletePlan,
+        MovePlan,
+        MoveProgress,
         StoreContents,
         StoredFile,
         StoredModel,
@@ -54,6 +56,15 @@ class ModelStore(Protocol):
     async def delete(self, plan: DeletePlan) -> Deleted:
         """Does it. Raises RefusedError when the plan has obstacles, SparkError with the reason and the remedy when
         something could not be removed. Never removes anything outside the store's root."""
+
+    async def plan_move(self, model: str, folder: str = "") -> MovePlan:
+        """What a move of a Hub model into the cache of `folder` would do, empty: the store's. Touches nothing.
+
+        Raises UsageError for a model that is in no other cache and for a folder that is no root, RefusedError for what
+        cannot be moved: a partial model, one being downloaded, folders of another user, a full disk."""
+
+    def move(self, plan: MovePlan) -> AsyncGenerator[MoveProgress, None]:
+        """Does it; the last progress is over. Closing it ends it: another move continues there. Raises SparkError."""
 
     async def close(self) -> None: ...
 

@@ -63,12 +63,13 @@ class LibraryEntry(Struct, frozen=True):
 
 
 class LibraryView(Struct, frozen=True):
-    """Everything that a Models screen shows. `engines_unknown` is why nothing can be said of engines, empty when it
-    can. Equal views need no repaint."""
+    """Everything that a Models screen shows. `elsewhere` are models of this person's other caches. `engines_unknown` is
+    why nothing can be said of engines, empty when it can. Equal views need no repaint."""
 
     contents: StoreContents
     entries: tuple[LibraryEntry, ...] = ()
     engines_unknown: str = ""
+    elsewhere: tuple[LibraryEntry, ...] = ()
 
     def get(self, model: str) -> LibraryEntry | None:
         """The entry of that id, or of the folder of that name."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import posixpath
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
@@ -20,6 +21,8 @@ from spark_tui.catalog.models.model.store import (
     Deleted,
     DeleteExtent,
     DeletePlan,
+    MovePlan,
+    MoveProgress,
     StoredFile,
     StoredModel,
     VerifyProgress,
@@ -97,11 +100,13 @@ class Library:
                 containers = await self._docker.containers()
             except SparkError as error:
                 unknown = error.summary
-        if contents.models and not self._store.world[PRESETS].presets:
+        others = [model for other in contents.others if other.mine for model in other.models]
+        if (contents.models or others) and not self._store.world[PRESETS].presets:
             self._store.put(PRESETS, self._presets.load())
         presets = PresetUses(self._store.world[PRESETS].presets)
         found = tuple(self._entry(model, containers, presets) for model in contents.models)
-        self._store.put(LIBRARY, Ok(LibraryView(contents, found, unknown), self._clock.now()))
+        elsewhere = tuple(replace(self._entry(model, containers, presets), check=None, failure="") for model in others)
+        self._store.put(LIBRARY, Ok(LibraryView(contents, found, unknown, elsewhere), self._clock.now()))
         return self.view
 
     async def entry(self, model: str) -> LibraryEntry:
@@ -222,6 +227,31 @@ class Library:
         self._store.say(f"{plan.model}: deleted, {human_bytes(done.freed)} freed")
         await self.refresh()
         return done
+
+    # --- moving ---------------------------------------------------------------------------------------
+
+    async def plan_move(self, model: str, folder: str = "", *, unchecked: bool = False) -> MovePlan:
+        """What a move into another cache would do; `folder` empty: into the store. Raises UsageError and RefusedError,
+        also where an engine runs with the model, or, but for `unchecked`, where Docker cannot say that."""
+        plan = await self._models.plan_move(model, folder)
+        view = value_of(await self.refresh())
+        entries = (*view.entries, *view.elsewhere) if view is not None else ()
+        engine = next((use for each in entries if each.model.path == plan.source for use in each.engines), None)
+        if engine is not None:
+            raise RefusedError(f"{model} is in use: {engine.words}.", f"Stop it first: spark-tui down {engine.name}")
+        if view is not None and view.engines_unknown and not unchecked:
+            words = f"Unknown whether an engine uses {model} ({view.engines_unknown.rstrip('.')})."
+            raise RefusedError(words, "Start Docker, or skip this check with --unchecked.")
+        return plan
+
+    async def move(self, plan: MovePlan) -> AsyncGenerator[MoveProgress, None]:
+        """Does what `plan_move` has shown; the last progress is over. Raises SparkError: nothing is lost then, and the
+        same move continues."""
+        async with aclosing(self._models.move(plan)) as found:
+            async for progress in found:
+                yield progress
+        self._store.say(f"{plan.model}: moved to {posixpath.dirname(plan.target)}")
+        await self.refresh()
 
     async def close(self) -> None:
         for model in tuple(self._tasks):
