@@ -117,15 +117,19 @@ class LayerKind(StrEnum):
     FULL = "full attention"
     SLIDING = "sliding-window attention"
     MLA = "multi-head latent attention"
+    COMPRESSED = "compressed attention"
+    INDEXER = "sparse-attention indexer"
     MAMBA = "Mamba-2"
     GDN = "gated delta net"
+    KDA = "Kimi delta attention"
 
 
 class AttentionLayers(Struct, frozen=True):
     """Layers of one kind that keep keys and values.
 
-    `key_width` and `value_width` are elements per token and layer: KV heads times head size; MLA keeps one latent row
-    per token, which counts as keys alone. `window` is in tokens, None for layers that see everything.
+    `key_width` and `value_width` are elements per entry and layer: KV heads times head size; MLA keeps one latent row
+    per token, which counts as keys alone. `window` is in tokens, None for layers that see everything. `ratio` is how
+    many tokens share one entry. An indexer, and the window of a compressed layer, are layers of their own here.
     """
 
     kind: LayerKind
@@ -133,10 +137,11 @@ class AttentionLayers(Struct, frozen=True):
     key_width: int
     value_width: int
     window: int | None = None
+    ratio: int = 1
 
     @property
     def width(self) -> int:
-        """Elements per token and layer, keys and values together."""
+        """Elements per entry and layer, keys and values together."""
         return self.key_width + self.value_width
 
 
@@ -181,6 +186,7 @@ class WeightFormat(StrEnum):
     NVFP4 = "NVFP4"
     NVFP4_W4A16 = "NVFP4 W4A16"
     MXFP4 = "MXFP4"
+    FP4 = "FP4"
     INT8 = "INT8"
     INT4 = "INT4"
     OTHER = "other"
@@ -192,18 +198,23 @@ class Quantization(Struct, frozen=True):
     `method` is the config's word: `modelopt`, `compressed-tensors`, `mxfp4`, `fp8`, `awq`, `gptq`, ...; empty for a
     checkpoint that is not quantized. `formats` are what it holds, the main one first. `excluded` are the modules that
     stay as they were, as patterns. `kv_cache` is the KV dtype that it was calibrated for (`fp8`, `nvfp4`), empty for
-    none.
+    none. `bits` are those of one weight where the config names a number, `experts` the format of routed experts where
+    it has a key of its own.
     """
 
     method: str
     formats: tuple[WeightFormat, ...] = ()
     excluded: tuple[str, ...] = ()
     kv_cache: str = ""
+    bits: float | None = None
+    experts: WeightFormat | None = None
 
     @property
     def words(self) -> str:
-        """`NVFP4 (modelopt)`, `FP8 + NVFP4 (modelopt)`, `BF16`."""
+        """`NVFP4 (modelopt)`, `FP8 + NVFP4 (modelopt)`, `3-bit (exl3)`, `BF16`."""
         formats = " + ".join(self.formats) or "unquantized"
+        if self.bits and self.formats == (WeightFormat.OTHER,):
+            formats = f"{self.bits:g}-bit"
         return f"{formats} ({self.method})" if self.method else formats
 
 
@@ -217,6 +228,7 @@ class ModuleClass(StrEnum):
     MLP = "MLP"
     ROUTER = "router"
     EMBEDDING = "embedding"
+    TABLE = "lookup tables"
     HEAD = "output head"
     NORM = "norms"
     VISION = "vision tower"
@@ -236,17 +248,28 @@ class ModuleBytes(Struct, frozen=True):
 
 class WeightSummary(Struct, frozen=True):
     """All tensors of a checkpoint, in bytes by dtype and by class, largest first. `parameters` counts weights, not
-    their scales, two for each byte of packed 4-bit weights. `complete`: no file is missing."""
+    their scales, by the bits of their format. `complete`: no file is missing. `counted` is false where weights are
+    packed in a format whose bits nothing says: the number of weights is unknown then."""
 
     by_dtype: tuple[tuple[str, int], ...]
     by_module: tuple[ModuleBytes, ...]
     parameters: int
     tensors: int
     complete: bool = True
+    counted: bool = True
 
     @property
     def size(self) -> int:
         return sum(size for _, size in self.by_dtype)
+
+
+class ModelKind(StrEnum):
+    """What a checkpoint gives back."""
+
+    TEXT = "text model"
+    DRAFTER = "drafter"
+    EMBEDDING = "embedding model"
+    RERANKER = "reranker"
 
 
 class CheckpointFacts(Struct, frozen=True):
@@ -258,11 +281,14 @@ class CheckpointFacts(Struct, frozen=True):
     dtype of what is not quantized. `weights` comes from the tensors' headers. `chat` is None without a chat template;
     `licence` is the model card's word, empty where it has none. `custom_code`: the config names Python code of the
     repository. `heads` are attention heads for queries, `kv_heads` those for keys and values, which tensor parallelism
-    divides. `findings` are words about what looked wrong. `source`
-    says where all of it is from.
+    divides. `kind_sign` is the key, file or architecture that shows the kind. `expert_weights` are the weights of one
+    matrix of one routed expert, by the config. `findings` are words about what looked wrong. `source` says where all of
+    it is from.
     """
 
     architecture: str = ""
+    kind: ModelKind = ModelKind.TEXT
+    kind_sign: str = ""
     model_type: str = ""
     dtype: str = ""
     quantization: Quantization | None = None
@@ -284,6 +310,7 @@ class CheckpointFacts(Struct, frozen=True):
     custom_code: bool = False
     heads: int | None = None
     kv_heads: int | None = None
+    expert_weights: int | None = None
     findings: tuple[str, ...] = ()
     source: str = ""
 
@@ -380,8 +407,9 @@ class BlockCapacity(Struct, frozen=True):
 class KvLayout(Struct, frozen=True):
     """The cut of one model's cache. `block_bytes` is one block in all layers of a group.
 
-    `bytes_per_token` is the naive growth per token of layers that see everything, `state_bytes` the naive state per
-    sequence: both without the manager's padding, for people. `cache_dtype` is what `auto` became.
+    `bytes_per_token` is the naive growth per token of layers that see everything; where all have a window, the growth
+    until it is full. `window_bytes` are full windows and `state_bytes` states, per sequence: all of them without the
+    manager's padding, for people. `cache_dtype` is what `auto` became.
     """
 
     groups: tuple[KvGroup, ...]
@@ -390,6 +418,7 @@ class KvLayout(Struct, frozen=True):
     state_bytes: int
     batched_tokens: int
     cache_dtype: str
+    window_bytes: int = 0
 
     def sequence_blocks(self, context: int) -> int:
         return sum(group.blocks(context, self.batched_tokens) for group in self.groups)
@@ -434,22 +463,25 @@ def kv_layout(facts: CheckpointFacts, settings: KvSettings) -> KvLayout | None:
         else:
             longer = replace(attention[shared], layers=attention[shared].layers + draft.layers)
             attention = (*attention[:shared], longer, *attention[shared + 1 :])
-    width = [math.ceil(layers.width * bits / 8) for layers in attention]
+    width = [max(1, math.ceil(layers.width * bits / 8)) for layers in attention]  # attention is never free
     states = [_state_bytes(layers, facts, settings) for layers in facts.states]
     token = max(width, default=0)
     latent = any(layers.kind is LayerKind.MLA for layers in attention)
     block = _block_tokens(max(states, default=0), token, settings, latent=latent)
     page = max([block * token, *states])
     groups, group_layers = _groups(attention, width, facts.states, settings, block, page)
-    per_layer = [(layers, layers.layers * size) for layers, size in zip(attention, width, strict=True)]
+    per_layer = [(layers, layers.layers * size / layers.ratio) for layers, size in zip(attention, width, strict=True)]
     alone = len(groups) == 1 and not facts.states
+    kept = sum(size for _, size in per_layer)
+    grows = sum(size for layers, size in per_layer if layers.window is None) or kept
     return KvLayout(
         groups=groups,
-        block_bytes=block * sum(size for _, size in per_layer) if alone else page * group_layers,
-        bytes_per_token=sum(size for layers, size in per_layer if layers.window is None),
+        block_bytes=math.ceil(block * kept) if alone else page * group_layers,
+        bytes_per_token=math.ceil(grows),
         state_bytes=sum(layers.layers * size for layers, size in zip(facts.states, states, strict=True)),
         batched_tokens=settings.batched_tokens,
         cache_dtype=dtype,
+        window_bytes=math.ceil(sum(size * (layers.window or 0) for layers, size in per_layer)),
     )
 
 
@@ -485,11 +517,13 @@ def _groups(
         return (KvGroup(first.kind, 1, block, first.window),), sum(layers.layers for layers in attention)
     counts = [*(layers.layers for layers in attention), *(layers.layers for layers in states)]
     size = max(counts) if max(counts) < min(counts) * _WIDER else min(counts)
+    if any(layers.ratio > 1 for layers in attention):
+        size = 1  # no padding is assumed for compressed layers, which engines lay out each in its own way
     groups = []
     for layers, token in zip(attention, width, strict=True):
         # A layer with a smaller page gets longer blocks where that fills the common page, else it is padded.
         own = block * (page // (block * token)) if page % (block * token) == 0 else block
-        groups.append(KvGroup(layers.kind, -(-layers.layers // size), own, layers.window))
+        groups.append(KvGroup(layers.kind, -(-layers.layers // size), own * layers.ratio, layers.window))
     kept = {StateMode.NONE: 1, StateMode.ALIGN: 2, StateMode.ALL: -settings.draft_tokens}[settings.state_mode]
     groups += [
         KvGroup(layers.kind, -(-layers.layers // size), block, state_blocks=kept + settings.draft_tokens)

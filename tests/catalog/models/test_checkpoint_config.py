@@ -139,13 +139,13 @@ def test_a_layer_after_the_last_one_drafts() -> None:
 def test_layers_of_an_unknown_kind_leave_the_cache_unknown() -> None:
     jamba = facts_from({"num_hidden_layers": 32, "num_attention_heads": 32, "head_dim": 128, "attn_layer_period": 8})
     assert (jamba.attention, jamba.states, jamba.has_ssm) == (None, None, None)
-    assert "unknown layer types" in jamba.findings[-1]
+    assert "attn_layer_period" in jamba.findings[-1]
     assert kv_layout(jamba, KvSettings()) is None
 
 
 def test_a_window_that_is_switched_off_is_none() -> None:
     config = {"num_hidden_layers": 2, "num_attention_heads": 2, "head_dim": 64, "sliding_window": 4096}
-    assert layers_of(facts_from(config), LayerKind.SLIDING) == 2, "Mistral"
+    assert layers_of(facts_from(config | {"model_type": "mistral"}), LayerKind.SLIDING) == 2
     assert layers_of(facts_from(config | {"use_sliding_window": False}), LayerKind.SLIDING) == 0, "Qwen"
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from functools import cache, lru_cache
 from typing import Annotated, Any, Final, NoReturn, TypeVar
 
@@ -15,6 +16,7 @@ from spark_tui.base.checkpoint import (
     CheckpointFacts,
     Experts,
     LayerKind,
+    ModelKind,
     Quantization,
     RopeScaling,
     StateLayers,
@@ -59,29 +61,45 @@ def _no_constant(name: str) -> NoReturn:
 
 
 class Keys:
-    """A JSON object asked by key and type. A value of another type counts as absent, and becomes a finding."""
+    """A JSON object asked by key and type. A value of another type counts as absent, and becomes a finding.
+    `understood` are the keys that were asked for and held what was asked for."""
 
     def __init__(self, found: Mapping[str, Any], findings: list[str], path: str = "") -> None:
         self._found = found
         self.findings = findings
+        self.understood: set[str] = set()
         self._path = path
 
     def __contains__(self, name: str) -> bool:
         return self._found.get(name) is not None
 
+    def unread(self, pattern: re.Pattern[str]) -> tuple[str, ...]:
+        """The keys that the pattern fits, that say something, and that no reader has understood."""
+        names = (
+            name
+            for name, value in self._found.items()
+            if value not in (None, False, "", [], {}) and not (value == 1 and value is not True and _EACH.search(name))
+        )
+        return tuple(name for name in names if name not in self.understood and pattern.search(name))
+
+    def __len__(self) -> int:
+        return len(self._found)
+
     def _get(self, name: str, kind: type[T], expected: str) -> T | None:
         value = self._found.get(name)
         try:
-            return None if value is None else convert(value, kind)
+            found = None if value is None else convert(value, kind)
         except ValidationError:
             words = f"{truncate(clean_line(self._path + name), 80)} is not {expected}"
             if words not in self.findings and len(self.findings) < _MOST_FINDINGS:
                 self.findings.append(words)
-        return None
+            return None
+        self.understood.add(name)
+        return found
 
     def integer(self, *names: str) -> int | None:
         """The first of these keys that holds a whole number from 0 on; `4096.0` is one."""
-        found = (self._get(name, _Whole, "a whole number") for name in names)
+        found = [self._get(name, _Whole, "a whole number") for name in names]
         return next((number for number in found if number is not None), None)
 
     def positive(self, *names: str) -> int | None:
@@ -104,6 +122,11 @@ class Keys:
         """A list of texts; None when there is none."""
         found = self._get(name, list[str], "a list of texts")
         return None if found is None else tuple(map(_cut, found))
+
+    def numbers(self, name: str) -> tuple[int, ...] | None:
+        """A list of whole numbers from 0 on; None when there is none."""
+        found = self._get(name, list[_Whole], "a list of whole numbers")
+        return None if found is None else tuple(found)
 
     def inner(self, name: str) -> Keys | None:
         """An object within; None when there is none."""
@@ -134,117 +157,240 @@ _WORDS: Final = {
     "mlp": None,
     "moe": None,
 }
-# A config that has one of these has layers of a kind that is not known here, unless a list says which layer is what.
-_OTHER_STATES: Final = (
-    "attn_layer_period", "conv_L_cache", "linear_attn_config", "mamba_d_state", "ssm_cfg", "ssm_state_size",
-    "state_size", "time_step_rank", "wkv_head_dim", "attention_chunk_size",
-)  # fmt: skip
+# Where a config has a window and no pattern, its class has one: each Nth layer sees everything, 0 for none. (Classes of
+# transformers 5)
+_CLASS_PATTERNS: Final = {
+    "gpt_oss": 2,
+    "gemma2": 2,
+    "gemma3_text": 6,
+    "cohere2": 4,
+    "olmo3": 4,
+    "mistral": 0,
+    "mixtral": 0,
+    "phi3": 0,
+    "starcoder2": 0,
+}
+# A key with such a word says what layers keep. One that no reader here has understood leaves it unknown.
+_SPEAKS: Final = re.compile(
+    r"""(?x)
+    ^(?! (?:moe|mlp|ffn|mtp|vision|audio|image|video|activation)_ | q_lora | o_lora | o_groups | quantization_ | gating
+       | compression_config | num_attention_heads | index_(?:topk|n_heads)$ | decoder_sparse | multi_query_attention
+       | chunk_size_feed
+       | .*(?:rope|rotary|nope|theta|drop|bias|norm|initial|_eps|scal(?:e|ing|ar)|soft|capping|implementation
+       | temperature|loss|flash|fused|sink|_gate|att\w+_factor|efficient|logn|parallel|layout|multiplier|_dtype
+       | bidirectional|expert|token_i(?:d|ndex)|heads_per_layer|swa_num_attention_heads) )
+    .*(?: pattern|compress|(?:^|_)ratio|^index|indexer|sparse|swa_|_swa|sliding|window|linear_|lightning|delta|kda|gdn
+       | hybrid|mixer|chunk|layer_type|block_type|block_config|attn|attention|groups|(?<!q)kv|key_value|multi_query$
+       | mamba|ssm|lstm|conv|lru|recurrent|latent|local|global|state_size|time_step|period|_every_ )"""
+)
+# One that only says which layer is of which kind is explained by a list that says it for each.
+_WHICH_LAYER: Final = re.compile(
+    r"^(?!index|sparse|linear|compress).*"
+    r"(?:pattern|interval|period|_every_|window_layers|sliding_window|layer_(?:offset|period|indices|ids)|block_type"
+    r"|layers?_type)"
+)
+_EACH: Final = re.compile("_mod$|pattern|ratio|period|freq|interval|every")
+_OF_STATES: Final = re.compile(r"mamba|ssm|conv|chunk|time_step|state|linear_|^n_groups$")
 _STATE_BYTES: Final = {"float32": 4, "bfloat16": 2, "float16": 2}
 _NEMOTRON: Final = "nemotron_h"
-Shape = TypeVar("Shape", AttentionLayers, StateLayers)
 
 
 class Layers(Struct, frozen=True):
-    """What a config says about its layers; None where it is not understood. `drafting` counts layers for drafting
-    that the config names, `drafting_attention` is what those keep."""
+    """What a config says about its layers; None where it is not understood, and then `unread` names keys. `drafting`
+    counts layers for drafting that the config names, `drafting_attention` is what those keep."""
 
     count: int | None
     attention: tuple[AttentionLayers, ...] | None
     states: tuple[StateLayers, ...] | None
     drafting: int | None
     drafting_attention: AttentionLayers | None
+    unread: tuple[str, ...] = ()
 
 
 def layers_of(text: Keys, model_type: str) -> Layers:
+    """Reads each kind of layer by the keys that describe it. A key that speaks of attention and is not
+    understood leaves all of it unknown."""
     count = text.positive("num_hidden_layers", "n_layer", "num_layers")
-    kinds = _kinds(text, model_type, count)
     drafting, with_attention = _drafting(text)
-    if kinds is None:
-        return Layers(count, None, None, drafting, None)
-    shared = text.integer("num_kv_shared_layers") or 0
-    own = kinds[: len(kinds) - shared] if 0 < shared < len(kinds) else kinds
     full = _full(text)
-    window, sliding = text.positive("sliding_window"), _heads(text, None, None)
-    if sliding is not None:
-        sliding = None if window is None else replace(sliding, kind=LayerKind.SLIDING, window=window)
-    attention = _counted(own, full, sliding, LayerKind.FULL, LayerKind.SLIDING)
-    states = _counted(own, _mamba(text, model_type), _gdn(text), LayerKind.MAMBA, LayerKind.GDN)
-    draft = replace(full, layers=with_attention) if full and with_attention else None
-    return Layers(count or len(kinds), attention, states, drafting, draft)
+    found: list[AttentionLayers | StateLayers | None] = []
+    ratios = text.numbers("compress_ratios")
+    if ratios is not None:
+        found += _compressed_layers(text, ratios, count)
+    elif (kinds := _kinds(text, model_type, count)) is None:
+        found.append(None)
+    else:
+        count = count or len(kinds)
+        shared = text.integer("num_kv_shared_layers") or 0
+        used = Counter(kinds[: len(kinds) - shared] if 0 < shared < len(kinds) else kinds)
+        for kind in filter(used.get, (LayerKind.FULL, LayerKind.SLIDING, LayerKind.MAMBA, LayerKind.GDN)):
+            shape = full if kind is LayerKind.FULL else _shape(text, kind, model_type)
+            found.append(shape and replace(shape, layers=used[kind]))
+        found += _indexers(text, used[LayerKind.FULL])
+    states = tuple(each for each in found if isinstance(each, StateLayers))
+    unread = tuple(name for name in text.unread(_SPEAKS) if not (states and _OF_STATES.search(name)))
+    if unread or None in found:
+        return Layers(count, None, None, drafting, None, unread)
+    attention = tuple(each for each in found if isinstance(each, AttentionLayers))
+    draft = replace(full, layers=with_attention) if full and with_attention and ratios is None else None
+    return Layers(count, attention, states, drafting, draft)
 
 
-def _counted(
-    kinds: Sequence[LayerKind | None], first: Shape | None, second: Shape | None, *names: LayerKind
-) -> tuple[Shape, ...] | None:
-    """The shapes of two kinds with their number of layers; None where the shape of a used kind is unknown."""
-    found: list[Shape] = []
-    for kind, shape in zip(names, (first, second), strict=True):
-        layers = kinds.count(kind)
-        if layers and shape is None:
-            return None
-        if layers and shape is not None:
-            found.append(replace(shape, layers=layers))
-    return tuple(found)
+def _shape(text: Keys, kind: LayerKind, model_type: str) -> AttentionLayers | StateLayers | None:
+    """One layer of a kind other than full attention; its keys are read only where there is one."""
+    if kind is LayerKind.SLIDING:
+        return _sliding(text)
+    return _mamba(text, model_type) if kind is LayerKind.MAMBA else _kda(text) or _gdn(text)
+
+
+def _compressed_layers(
+    text: Keys, ratios: Sequence[int], count: int | None
+) -> list[AttentionLayers | StateLayers | None]:
+    """Layers that keep one entry for so many tokens (0: none) beside a window: DeepSeek-V4. Unknown without the keys
+    for what an entry holds: a latent with its rotary part."""
+    latent, rope = text.positive("kv_lora_rank"), text.positive("qk_rope_head_dim")
+    entry = latent + (rope or 0) if latent else text.positive("head_dim") if rope else None
+    if entry is None or count is None or len(ratios) < count:
+        text.understood.discard("compress_ratios")
+        return [None]
+    used = Counter(ratios[:count])
+    window, index = text.positive("sliding_window"), text.positive("index_head_dim")
+    if window is None and used[0]:
+        return [None]
+    least = min((ratio for ratio in used if ratio), default=0)
+    found = [
+        AttentionLayers(LayerKind.COMPRESSED, used[ratio], entry, 0, None, ratio) for ratio in sorted(used) if ratio
+    ]
+    if window is not None:
+        found.insert(0, AttentionLayers(LayerKind.SLIDING, count, entry, 0, window))
+    if index and least:  # it chooses among the entries of the layers that compress least; of the others all are read
+        found.append(AttentionLayers(LayerKind.INDEXER, used[least], index, 0, None, least))
+    return list(found)
+
+
+def _indexers(text: Keys, layers: int) -> list[AttentionLayers | StateLayers | None]:
+    """The keys that sparse attention keeps to choose what it reads, in all layers that see everything or in those that
+    a list names: DeepSeek-V3.2 and GLM-5, MiniMax-M3."""
+    size, sparse = text.positive("index_head_dim"), text.inner("sparse_attention_config")
+    types = text.texts("indexer_types")
+    if types is not None:
+        layers = types[:layers].count("full") if set(types) <= {"full", "shared"} else 0
+    if sparse is not None and sparse.flag("use_sparse_attention") is not False:
+        size, each = sparse.positive("sparse_index_dim"), sparse.numbers("sparse_attention_freq")
+        layers = layers if each is None else sum(bool(one) for one in each[:layers])
+        if size is None:
+            text.understood.discard("sparse_attention_config")
+    if types is not None and not (size and layers):
+        text.understood.discard("indexer_types")
+    return [AttentionLayers(LayerKind.INDEXER, layers, size, 0)] if size and layers else []
 
 
 def _kinds(text: Keys, model_type: str, count: int | None) -> Sequence[LayerKind | None] | None:
-    """One kind per layer, None for a layer that keeps nothing; None when the config is not understood."""
-    pattern = text.text("hybrid_override_pattern")
-    if pattern:
-        return [_PATTERN[mark] for mark in pattern] if set(pattern) <= set(_PATTERN) else None
-    words = text.texts("layers_block_type") or text.texts("layer_types")
-    if words:
-        return [_WORDS[word] for word in words] if set(words) <= set(_WORDS) and len(words) <= MOST_LAYERS else None
+    """One kind per layer, None for a layer that keeps nothing; None when the config is not understood. Layers for
+    drafting, which some configs list after the last, are left out."""
+    named = _named_kinds(text, count)
+    if named is not None and len(named) >= (count or 1):
+        text.understood.update(text.unread(_WHICH_LAYER))
+        return named[:count]
+    if named is not None:
+        text.understood.difference_update(_LISTS)
+        return None
     if count is None or count > MOST_LAYERS:
         return None
-    every = text.positive("full_attention_interval")
-    if every and "linear_num_value_heads" in text:
-        return [LayerKind.FULL if (at + 1) % every == 0 else LayerKind.GDN for at in range(count)]
-    if any(key in text for key in _OTHER_STATES):
-        return None
-    window = text.positive("sliding_window")
-    every = text.positive("sliding_window_pattern")
-    if window and every:
-        return [LayerKind.FULL if (at + 1) % every == 0 else LayerKind.SLIDING for at in range(count)]
-    if window and model_type == "gpt_oss":
-        return [LayerKind.FULL if at % 2 else LayerKind.SLIDING for at in range(count)]
-    # Qwen states a window that is not used, Phi one that is longer than its context; Mistral states one that is used.
+    window = text.positive("sliding_window", "sliding_window_size")
     context = text.positive("max_position_embeddings")
-    shorter = window is not None and (context is None or window < context)
-    slides = shorter and text.flag("use_sliding_window") is not False and "max_window_layers" not in text
-    return [LayerKind.SLIDING if slides else LayerKind.FULL] * count
+    every = text.positive("sliding_window_pattern")
+    if window is None or text.flag("use_sliding_window") is False or (context is not None and window >= context):
+        # Qwen states a window that is not used, Phi one that is longer than its context.
+        text.understood |= {"sliding_window_pattern", "max_window_layers"}
+        return [LayerKind.FULL] * count
+    first = text.integer("max_window_layers")
+    if first is not None:  # Qwen's class uses a window only where the config says so
+        used = text.flag("use_sliding_window") is True
+        return [LayerKind.SLIDING if used and at >= first else LayerKind.FULL for at in range(count)]
+    if every is None:
+        every = _CLASS_PATTERNS.get(model_type)
+    if every is None:
+        text.understood -= {"sliding_window", "sliding_window_size"}
+        return None
+    return [LayerKind.FULL if every and (at + 1) % every == 0 else LayerKind.SLIDING for at in range(count)]
+
+
+_LISTS: Final = (
+    "hybrid_override_pattern",
+    "layers_block_type",
+    "layer_types",
+    "hybrid_layer_pattern",
+    "attn_type_list",
+    "linear_attn_config",
+)
+
+
+def _named_kinds(text: Keys, count: int | None) -> list[LayerKind | None] | None:
+    """The kinds where a key names them layer by layer, or those of some layers by their numbers."""
+    if marks := text.text("hybrid_override_pattern"):
+        return [_PATTERN[mark] for mark in marks] if set(marks) <= set(_PATTERN) else []
+    words = text.texts("layers_block_type") or text.texts("layer_types")
+    if words:
+        return [_WORDS[word] for word in words] if set(words) <= set(_WORDS) else []
+    if numbers := text.numbers("hybrid_layer_pattern"):  # MiMo: 1 has a window
+        return [LayerKind.SLIDING if each else LayerKind.FULL for each in numbers] if set(numbers) <= {0, 1} else []
+    if numbers := text.numbers("attn_type_list"):  # MiniMax: 1 sees everything, 0 is lightning attention
+        return [LayerKind.FULL] * len(numbers) if set(numbers) == {1} else []
+    linear = text.inner("linear_attn_config")
+    if linear is not None:  # Kimi: layers by their numbers, from 1 on
+        full, others = linear.numbers("full_attn_layers") or (), linear.numbers("kda_layers") or ()
+        both = {**dict.fromkeys(full, LayerKind.FULL), **dict.fromkeys(others, LayerKind.GDN)}
+        return [both[at] for at in sorted(both)] if count and sorted([*full, *others]) == [*range(1, count + 1)] else []
+    every = text.positive("full_attention_interval")
+    if every and count and count <= MOST_LAYERS and "linear_num_value_heads" in text:
+        return [LayerKind.FULL if (at + 1) % every == 0 else LayerKind.GDN for at in range(count)]
+    return None
 
 
 def _full(text: Keys) -> AttentionLayers | None:
     """A layer that sees everything."""
-    latent = text.positive("kv_lora_rank")
+    latent, rope = text.positive("kv_lora_rank"), text.integer("qk_rope_head_dim")
     if latent is not None:
-        return AttentionLayers(LayerKind.MLA, 1, latent + (text.integer("qk_rope_head_dim") or 0), 0)
-    heads = text.positive("num_global_key_value_heads") if text.flag("attention_k_eq_v") else None
-    return _heads(text, heads, text.positive("global_head_dim"))
+        text.positive(*_KV_HEADS)  # those of the heads that the latent row is expanded to
+        return AttentionLayers(LayerKind.MLA, 1, latent + (rope or 0), 0)
+    heads, same = text.positive("num_global_key_value_heads"), text.flag("attention_k_eq_v")
+    return _heads(text, heads if same else None, text.positive("global_head_dim"))
 
 
 _QUERY_HEADS: Final = ("num_attention_heads", "n_head")
-_KV_HEADS: Final = ("num_key_value_heads", "num_kv_heads", "n_head_kv", "multi_query_group_num")
+_KV_HEADS: Final = ("num_key_value_heads", "num_kv_heads", "n_head_kv", "multi_query_group_num", "num_attention_groups")
 
 
-def _heads(text: Keys, heads: int | None, size: int | None) -> AttentionLayers | None:
+def _heads(text: Keys, heads: int | None, size: int | None, values: int | None = None) -> AttentionLayers | None:
     queries = text.positive(*_QUERY_HEADS)
     heads = heads or text.positive(*_KV_HEADS) or queries
-    size = size or text.positive("head_dim", "attention_head_dim")
+    size = size or text.positive("head_dim", "attention_head_dim", "kv_channels")
     hidden = text.positive("hidden_size", "n_embd")
     if size is None and hidden and queries:
         size = hidden // queries
     if heads is None or not size:
         return None
-    values = text.positive("v_head_dim") or size
+    values = values or text.positive("v_head_dim") or size
     return AttentionLayers(LayerKind.FULL, 1, heads * size, heads * values)
 
 
+def _sliding(text: Keys) -> AttentionLayers | None:
+    """A layer with a window, which may have heads of its own (MiMo's keys, or Step's object)."""
+    window = text.positive("sliding_window", "sliding_window_size")
+    heads, size = text.positive("swa_num_key_value_heads"), text.positive("swa_head_dim")
+    values = text.positive("swa_v_head_dim")
+    other = text.inner("attention_other_setting")
+    if other is not None and other.text("attention_type") == "sliding_attention":
+        heads, size = other.positive(*_KV_HEADS), other.positive("head_dim")
+    shape = _heads(text, heads, size, values)
+    return None if shape is None or window is None else replace(shape, kind=LayerKind.SLIDING, window=window)
+
+
 def _mamba(text: Keys, model_type: str) -> StateLayers | None:
-    heads, size = text.positive("mamba_num_heads"), text.positive("mamba_head_dim")
-    state = text.positive("ssm_state_size")
-    kernel, groups = text.positive("conv_kernel"), text.positive("n_groups")
+    heads, size = text.positive("mamba_num_heads", "mamba_n_heads"), text.positive("mamba_head_dim", "mamba_d_head")
+    state = text.positive("ssm_state_size", "mamba_d_state")
+    kernel, groups = text.positive("conv_kernel", "mamba_d_conv"), text.positive("n_groups", "mamba_n_groups")
     if not (heads and size and state and kernel and groups):
         return None
     inner = heads * size
@@ -263,6 +409,18 @@ def _gdn(text: Keys) -> StateLayers | None:
     channels = 2 * keys * key_size + values * value_size
     width = _STATE_BYTES.get(text.text("mamba_ssm_dtype"))
     return StateLayers(LayerKind.GDN, 1, channels, kernel - 1, values * value_size * key_size, width)
+
+
+def _kda(text: Keys) -> StateLayers | None:
+    """Kimi's: a convolution each for queries, keys and values, and a square state per head in 32 bits."""
+    found = text.inner("linear_attn_config")
+    if found is None:
+        return None
+    heads, size = found.positive("num_heads"), found.positive("head_dim")
+    kernel = found.positive("short_conv_kernel_size")
+    if not (heads and size and kernel):
+        return None
+    return StateLayers(LayerKind.KDA, 1, 3 * heads * size, kernel - 1, heads * size * size, 4)
 
 
 def _drafting(text: Keys) -> tuple[int | None, int]:
@@ -289,6 +447,7 @@ _MODELOPT: Final = (  # quant_algo holds -> format; the first that fits
     ("INT4", WeightFormat.INT4),
     ("W4A16", WeightFormat.INT4),
 )
+_PLAIN_INTEGERS: Final = ("awq", "gptq", "auto", "intel", "inc", "w8a8", "quanto", "hqq")
 _COMPRESSED: Final = {
     "mxfp4-pack-quantized": WeightFormat.MXFP4,
     "mxfp8-quantized": WeightFormat.MXFP8,
@@ -306,9 +465,13 @@ def quantization_of(config: Keys, hf_quant: Keys | None) -> Quantization | None:
     text = config.inner("text_config")
     places = [config.inner("quantization_config"), config.inner("compression_config")]
     places += [text.inner("quantization_config"), text.inner("compression_config")] if text else []
-    for found in places:
-        if found is not None:
-            return _stated(found)
+    places.append(config.inner("quantization"))  # MLX
+    for found in filter(None, places):
+        form = _stated(found)
+        experts = _experts_format([keys for keys in (found, text, config) if keys is not None])
+        if experts is None or experts in form.formats:
+            return form
+        return replace(form, formats=(*form.formats, experts), experts=experts)
     if hf_quant is None:
         return Quantization("")
     producer, inner = hf_quant.inner("producer"), hf_quant.inner("quantization")
@@ -316,24 +479,36 @@ def quantization_of(config: Keys, hf_quant: Keys | None) -> Quantization | None:
     return _modelopt(inner, "modelopt") if modelopt and inner is not None else None
 
 
+def _experts_format(places: Sequence[Keys]) -> WeightFormat | None:
+    """The format of routed experts where a key of its own names one of four bits: `expert_dtype`."""
+    words = (keys.text(key) for keys in places for key in ("expert_dtype", "experts_dtype", "moe_dtype"))
+    word = next(filter(None, words), "").upper()
+    kinds = (WeightFormat.MXFP4, WeightFormat.NVFP4, WeightFormat.FP4, WeightFormat.INT4)
+    return next((kind for kind in kinds if kind.value in word), None)
+
+
 def _stated(found: Keys) -> Quantization:
     method = found.text("quant_method").lower()
+    if not method and "group_size" in found:
+        method = "mlx"
     if method.startswith("modelopt"):
         return _modelopt(found, method)
     if method == "compressed-tensors":
         return _compressed(found)
-    bits = found.integer("bits", "w_bit")
+    bits = found.number("bits") or found.number("w_bit")
+    if bits is None:
+        bits = 4.0 if found.flag("load_in_4bit") else 8.0 if found.flag("load_in_8bit") else None
     formats: tuple[WeightFormat, ...]
     if method == "mxfp4":
         formats = (WeightFormat.MXFP4,)
     elif method in ("fp8", "fbgemm_fp8"):
         formats = (WeightFormat.FP8,)
-    elif bits in (4, 8):
+    elif method.startswith(_PLAIN_INTEGERS) and bits in (4, 8):
         formats = (WeightFormat.INT4 if bits == 4 else WeightFormat.INT8,)
     else:
         formats = (WeightFormat.OTHER,)
     excluded = found.texts("modules_to_not_convert") or found.texts("ignored_layers") or ()
-    return Quantization(method or "unknown", formats, excluded)
+    return Quantization(method or "unknown", formats, excluded, bits=bits)
 
 
 def _modelopt(found: Keys, method: str) -> Quantization:
@@ -387,6 +562,7 @@ _TOWERS: Final = (
     ("vision_config", "image"), ("img_processor", "image"), ("image_embd_layer", "image"),
     ("audio_config", "audio"), ("sound_config", "audio"), ("audio_embd_layer", "audio"), ("video_config", "video"),
 )  # fmt: skip
+_CONTEXT: Final = ("max_position_embeddings", "n_positions", "max_seq_len", "model_max_length", "max_sequence_length")
 _SAMPLING: Final = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
 _DRAFT_NAME: Final = re.compile(r"(?:^|\.)(?:mtp|nextn|mtp_layers)\.|\.(?:nextn|eh_proj|shared_head)\.|\.eh_proj\.")
 _LAYER: Final = re.compile(r"(?:^|\.)layers\.(\d{1,5})\.")
@@ -397,11 +573,13 @@ def facts_from(
     *,
     hf_quant: Mapping[str, Any] | None = None,
     generation: Mapping[str, Any] | None = None,
-    tensor_names: Iterable[str] | None = None,
+    tensor_names: Sequence[str] | None = None,
+    files: Collection[str] = (),
     source: str = "",
 ) -> CheckpointFacts:
     """What the files say. `config` is `config.json`; `tensor_names` come from the index or the headers, and show
-    whether layers for drafting are really there. Never raises: what has the wrong shape becomes a finding."""
+    whether layers for drafting are really there; `files` are those beside it. Never raises: what has the wrong shape
+    becomes a finding."""
     findings: list[str] = []
     whole = Keys(config, findings)
     text = next((found for name in _TEXT_MODELS if (found := whole.inner(name)) is not None), whole)
@@ -410,7 +588,8 @@ def facts_from(
     experts = _experts(text)
     quant = quantization_of(whole, None if hf_quant is None else Keys(hf_quant, findings, "hf_quant_config."))
     if layers.attention is None:
-        findings.append("unknown layer types: KV cache size unknown")
+        keys = truncate(clean_line(", ".join(layers.unread[:4])), 120)
+        findings.append(f"{f'not understood: {keys}' if keys else 'unknown layer types'}: KV cache size unknown")
     embedded = whole.inner("embd_layer")  # where Phi keeps its towers
     towers = (word for key, word in _TOWERS if key in whole or (embedded is not None and key in embedded))
     # Quantized checkpoints often keep the key for drafting and drop the layers.
@@ -419,8 +598,12 @@ def facts_from(
         mtp_layers *= any(is_draft_tensor(name, layers.count) for name in tensor_names)
     limits = Keys(generation or {}, findings, "generation_config.")
     sampling = ((name, limits.number(name)) for name in _SAMPLING)
+    architecture = next(iter(whole.texts("architectures") or ()), "")
+    kind, sign = _kind(whole, architecture, tensor_names or (), files)
     return CheckpointFacts(
-        architecture=next(iter(whole.texts("architectures") or ()), ""),
+        architecture=architecture,
+        kind=kind,
+        kind_sign=sign,
         model_type=whole.text("model_type"),
         dtype=next(filter(None, (keys.text(key) for keys in (text, whole) for key in ("torch_dtype", "dtype"))), ""),
         quantization=quant,
@@ -429,7 +612,7 @@ def facts_from(
         states=layers.states,
         experts=experts,
         is_moe=experts is not None,
-        max_position_embeddings=text.positive("max_position_embeddings", "n_positions", "max_seq_len"),
+        max_position_embeddings=text.positive(*_CONTEXT),
         rope_scaling=_rope(text),
         mtp_declared=layers.drafting,
         mtp_layers=mtp_layers,
@@ -438,20 +621,69 @@ def facts_from(
         sampling=tuple((name, value) for name, value in sampling if value is not None),
         heads=text.positive(*_QUERY_HEADS),
         kv_heads=text.positive(*_KV_HEADS),
+        expert_weights=_expert_weights(text) if experts is not None else None,
         custom_code=whole.inner("auto_map") is not None or text.inner("auto_map") is not None,
         findings=tuple(findings),
         source=source,
     )
 
 
+# What a drafter reads of its target: hidden states of some layers, its vocabulary.
+_DRAFTER_KEYS: Final = re.compile(
+    r"^(?:target_(?:layer_ids|hidden_size|model)|eagle_(?:aux|config)|dflash_config|draft_vocab_size|medusa_|speculators?_)"
+)
+_DRAFTERS: Final = re.compile(r"Eagle(?!.*VL)|DFlash|Medusa|MLPSpeculator|DraftModel|Assistant(?:Model|ForCausalLM)$")
+_EMBEDDERS: Final = re.compile(
+    r"^(?:Bert|Roberta|XLMRoberta|ModernBert|NomicBert|MPNet)\w*Model$|(?:Embedding|Bidirectional)Model$|ForTextEncoding$"
+)
+_POOLING_FILES: Final = ("modules.json", "1_Pooling", "1_Pooling/config.json", "config_sentence_transformers.json")
+
+
+def _kind(whole: Keys, architecture: str, tensor_names: Sequence[str], files: Collection[str]) -> tuple[ModelKind, str]:
+    """What the checkpoint gives back, and the sign of it."""
+    keys = whole.unread(_DRAFTER_KEYS)
+    nested = whole.inner("dflash_config") or whole.inner("eagle_config")
+    if keys or nested is not None:
+        return ModelKind.DRAFTER, f"key {keys[0] if keys else 'dflash_config'}"
+    if _DRAFTERS.search(architecture):
+        return ModelKind.DRAFTER, f"architecture {architecture}"
+    ends = any(re.search(r"lm_head|embed|wte|output\.weight", name) for name in tensor_names)
+    if "fc.weight" in tensor_names and not ends:
+        return ModelKind.DRAFTER, "its tensors: fc, and neither embedding nor output head"
+    if architecture.endswith("ForSequenceClassification"):
+        labels = whole.inner("id2label")
+        if (whole.integer("num_labels") or (len(labels) if labels is not None else 2)) == 1:
+            return ModelKind.RERANKER, f"architecture {architecture} with one label"
+    elif file := next((name for name in _POOLING_FILES if name in files), ""):
+        return ModelKind.EMBEDDING, f"file {file}"
+    elif _EMBEDDERS.search(architecture):
+        return ModelKind.EMBEDDING, f"architecture {architecture}"
+    return ModelKind.TEXT, ""
+
+
+def _expert_weights(text: Keys) -> int | None:
+    """Weights of one matrix of one routed expert."""
+    hidden = text.positive("moe_latent_size", "hidden_size")
+    inner = text.positive("moe_intermediate_size", "expert_ffn_hidden_size", "intermediate_size")
+    return hidden * inner if hidden and inner else None
+
+
 def _experts(text: Keys) -> Experts | None:
-    routed = text.positive("num_experts", "n_routed_experts", "num_local_experts")
-    each = text.positive("num_experts_per_tok", "num_experts_per_token", "experts_per_token", "top_k_experts")
+    routed = text.positive("num_experts", "n_routed_experts", "num_local_experts", "moe_num_experts")
+    each = text.positive(
+        "num_experts_per_tok",
+        "num_experts_per_token",
+        "experts_per_token",
+        "top_k_experts",
+        "moe_top_k",
+        "moe_topk",
+        "moe_k",
+    )
     if routed is None or routed < 2 or each is None:
         return None
-    shared = text.integer("n_shared_experts", "num_shared_experts")
+    shared = text.integer("n_shared_experts", "num_shared_experts", "moe_num_shared_experts")
     if shared is None:
-        shared = 1 if "shared_expert_intermediate_size" in text else 0
+        shared = int(any(key in text for key in ("shared_expert_intermediate_size", "share_expert_dim")))
     return Experts(routed, min(each, routed), shared)
 
 

@@ -281,7 +281,13 @@ _REST_BYTES: Final = 13 * GIB
 _ROOM_BYTES: Final = 8 * GIB
 """KV cache and graphs below which a model starts and serves one short conversation, not more."""
 _PACKED: Final = ("U8", "I8", "I32", "U32", "F4")
-_FOUR_BIT: Final = (WeightFormat.NVFP4, WeightFormat.NVFP4_W4A16, WeightFormat.MXFP4, WeightFormat.INT4)
+_FOUR_BIT: Final = (
+    WeightFormat.NVFP4,
+    WeightFormat.NVFP4_W4A16,
+    WeightFormat.MXFP4,
+    WeightFormat.FP4,
+    WeightFormat.INT4,
+)
 
 
 class Gating(StrEnum):

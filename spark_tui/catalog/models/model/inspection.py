@@ -8,7 +8,16 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from spark_tui.base.checkpoint import CheckpointFacts, KvLayout, KvSettings, ModuleClass, WeightFormat, kv_layout
+from spark_tui.base.checkpoint import (
+    CheckpointFacts,
+    KvLayout,
+    KvSettings,
+    ModelKind,
+    ModuleBytes,
+    ModuleClass,
+    WeightFormat,
+    kv_layout,
+)
 from spark_tui.base.finding import Missing, Ok, Reading, reason_of, value_of
 from spark_tui.base.quantities import GIB, human_bytes, short_tokens
 from spark_tui.catalog.models.model import weights
@@ -18,10 +27,16 @@ SPARK_MEMORY: Final = 119 * GIB
 differs a little by firmware, and Sparks with 64 GB are sold too."""
 _NARROW: Final = (
     WeightFormat.NVFP4, WeightFormat.NVFP4_W4A16, WeightFormat.MXFP4, WeightFormat.FP8, WeightFormat.MXFP8,
-    WeightFormat.INT4, WeightFormat.INT8,
+    WeightFormat.INT4, WeightFormat.INT8, WeightFormat.FP4,
 )  # fmt: skip
 _MUCH: Final = 0.3
 _TIGHT: Final = 0.85
+_MUCH_TABLE: Final = 0.05
+_GIVES: Final = {
+    ModelKind.DRAFTER: "speculates for another model, and is not served alone",
+    ModelKind.EMBEDDING: "returns vectors, no text",
+    ModelKind.RERANKER: "returns scores, no text",
+}
 
 
 class WideModule(Struct, frozen=True):
@@ -36,13 +51,15 @@ class Inspection(Struct, frozen=True):
     """What follows from a checkpoint's facts; None where unknown. Sizes in bytes.
 
     `parameters` are all weights, `active` those that one token runs through. `read` is what it reads of memory,
-    `ceiling` how many of them a second that allows. `narrow_ceiling` is the ceiling if everything were in its main
+    `ceiling` how many of them a second that allows; only a text model has one. `table` are the weights of tables, which
+    are looked up and not read. `narrow_ceiling` is the ceiling if everything were in its main
     format. `kv` is the cache in the dtype that the engine chooses by itself. `verdict` is all of it in words.
     """
 
     facts: CheckpointFacts
     parameters: int | None = None
     active: int | None = None
+    table: ModuleBytes | None = None
     read: weights.DecodeRead | None = None
     ceiling: weights.DecodeCeiling | None = None
     narrow_ceiling: weights.DecodeCeiling | None = None
@@ -55,13 +72,15 @@ def inspect(facts: CheckpointFacts, name: str = "", memory: int = SPARK_MEMORY) 
     """`name` is the checkpoint's, which may promise a format that its files do not have. `memory` is the machine's,
     in bytes."""
     summary = facts.weights
-    whole = summary is not None and summary.complete
-    read = weights.decode_read(facts)
+    whole = summary is not None and summary.complete and summary.counted
+    read = weights.decode_read(facts) if facts.kind is ModelKind.TEXT else None
+    parts = summary.by_module if summary is not None else ()
     ceiling = weights.ceiling_of(read.size) if read is not None else None
     found = Inspection(
         facts,
         parameters=summary.parameters if summary is not None and whole else None,
         active=_active(facts) if whole else None,
+        table=next((part for part in parts if part.module is ModuleClass.TABLE), None),
         read=read,
         ceiling=ceiling,
         narrow_ceiling=_narrow(facts, read),
@@ -117,6 +136,8 @@ def _narrow(facts: CheckpointFacts, read: weights.DecodeRead | None) -> weights.
 
 def _verdict(found: Inspection, name: str, memory: int) -> Iterator[str]:
     facts, read, main = found.facts, found.read, _main(found.facts)
+    if facts.kind is not ModelKind.TEXT:
+        yield f"A {facts.kind} ({facts.kind_sign}): {_GIVES[facts.kind]}.".replace("A e", "An e")
     if found.ceiling is not None and read is not None:
         yield (
             f"One stream decodes an estimated {found.ceiling.text()}: "
@@ -144,10 +165,16 @@ def _verdict(found: Inspection, name: str, memory: int) -> Iterator[str]:
         if formats and promised not in formats and not (promised in kinds and kinds & set(formats)):
             yield f"The name says {promised}, the files say {' + '.join(formats)}."
     kv, length = found.kv, facts.max_position_embeddings
-    if kv is not None and kv.bytes_per_token:
+    if kv is not None and kv.bytes_per_token and facts.kind is ModelKind.TEXT:
         whole = f"; {human_bytes(kv.sequence_bytes(length))} for {short_tokens(length)} tokens" if length else ""
         state = f", {human_bytes(kv.state_bytes)} of state per sequence" if kv.state_bytes else ""
+        state += f", {human_bytes(kv.window_bytes)} of windows per sequence" if kv.window_bytes else ""
         yield f"KV cache ({kv.cache_dtype}): {human_bytes(kv.bytes_per_token)} per token{state}{whole}."
+    if found.table is not None and found.table.size >= _MUCH_TABLE * (summary.size if summary is not None else 0):
+        yield (
+            f"{human_bytes(found.table.size)} are lookup tables: stored, not read per token. An engine that keeps them "
+            "in a file needs that much less memory; vLLM loads them."
+        )
     if facts.mtp_declared and facts.mtp_layers == 0:
         yield "The config declares MTP layers, but their weights are missing: do not enable MTP."
     elif facts.mtp_declared and facts.mtp_layers:

@@ -16,6 +16,7 @@ from spark_tui.base.checkpoint import (
     CheckpointProblem,
     ModuleBytes,
     ModuleClass,
+    Quantization,
     WeightFormat,
     WeightSummary,
     abilities_of,
@@ -147,6 +148,8 @@ LISTED_ERROR: Final = 0.1
 """How far a ceiling may be off that is from a list of layers: published speeds of Nemotron-3-Super and gpt-oss-120b
 lie 7 and 8 % above it, because an image may narrow 16-bit weights as it loads them."""
 
+_MATRIX_SLACK: Final = 0.1
+"""Of the matrices of an expert: biases, padding."""
 _WIDE: Final = ("BF16", "F16", "F32", "F64")
 _CLASSES: Final = tuple(
     (re.compile(pattern), module)
@@ -158,6 +161,11 @@ _CLASSES: Final = tuple(
         (r"(?:^|\.)(?:audio\w*|speech\w*|embed_audio|sound\w*)\.", ModuleClass.AUDIO),
         (r"norm(?:\.|$)|layernorm|norm_f(?:\.|$)", ModuleClass.NORM),
         (r"(?:^|\.)lm_head\.|(?:^|\.)output\.weight", ModuleClass.HEAD),
+        (
+            r"^(?!.*(?:proj|norm|gate|linear|conv)).*(?:n_?gram|engram|per_layer|lookup|layers\.\d+\..*(?:embed|table)"
+            r"|(?:^|\.)(?:wpe|embed_positions|(?:position|token_type)_embeddings)\b)",
+            ModuleClass.TABLE,
+        ),
         (r"(?:^|\.)(?:embed_tokens|wte|embeddings|tok_embeddings|word_embeddings)\b", ModuleClass.EMBEDDING),
         (r"\.shared_experts?[._]|\.shared_mlp\.", ModuleClass.SHARED_EXPERT),
         (r"\.experts\.|\.experts_", ModuleClass.EXPERTS),
@@ -167,12 +175,23 @@ _CLASSES: Final = tuple(
         (r"\.(?:mlp|feed_forward|up_proj|down_proj|gate_proj|gate_up_proj|ffn|fc[12]_latent_proj)\b", ModuleClass.MLP),
     )
 )
-_NO_WEIGHT: Final = re.compile(r"scale|zero_point|zeros|g_idx|input_min|input_max|weight_shape")
-_NOT_READ: Final = (ModuleClass.VISION, ModuleClass.AUDIO, ModuleClass.DRAFT)
+_NO_WEIGHT: Final = re.compile(
+    r"scale|zero_point|zeros|g_idx|input_min|input_max|weight_shape|absmax|quant_map|quant_state|codebook|perm$|q_groups"
+    r"|\.(?:suh|svh|su|sv|mcg|mul1)$"
+)
+_NOT_READ: Final = (ModuleClass.VISION, ModuleClass.AUDIO, ModuleClass.DRAFT, ModuleClass.TABLE)
+_INTEGERS: Final = ("I8", "U8", "I16", "U16", "I32", "U32", "I64")
+_FOUR_BITS: Final = {
+    WeightFormat.NVFP4,
+    WeightFormat.NVFP4_W4A16,
+    WeightFormat.MXFP4,
+    WeightFormat.FP4,
+    WeightFormat.INT4,
+}
 _FORMAT_BITS: Final = {  # with their scales: one of 8 bits per 16 weights (NVFP4), per 32 (MX formats)
     WeightFormat.BF16: 16.0, WeightFormat.FP16: 16.0, WeightFormat.FP8: 8.0, WeightFormat.MXFP8: 8.25,
     WeightFormat.NVFP4: 4.5, WeightFormat.NVFP4_W4A16: 4.5, WeightFormat.MXFP4: 4.25, WeightFormat.INT8: 8.0,
-    WeightFormat.INT4: 4.15,
+    WeightFormat.INT4: 4.15, WeightFormat.FP4: 4.25,
 }  # fmt: skip
 
 
@@ -214,13 +233,33 @@ def class_of(name: str, layers: int | None) -> ModuleClass:
     return next((module for pattern, module in _CLASSES if pattern.search(name)), ModuleClass.OTHER)
 
 
-def summarise(tensors: Iterable[Tensor], *, layers: int | None = None, complete: bool = True) -> WeightSummary:
-    """Adds up tensors, of all files of a checkpoint. Scales of narrow weights are no weights, whatever their dtype."""
+def _bits(tensor: Tensor, module: ModuleClass, form: Quantization | None) -> float | None:
+    """Bits that one weight takes in a tensor, by the declared format; None where packed weights have no known width."""
+    name, dtype = tensor.name, tensor.dtype
+    if name.endswith(".trellis") and len(tensor.shape) == 3:  # EXL3: 16 x 16 weights in 16 words for each bit
+        return tensor.shape[-1] / 16
+    if dtype not in _INTEGERS:
+        return BITS.get(dtype)
+    formats = set(form.formats) if form is not None else set()
+    if WeightFormat.OTHER in formats:
+        return form.bits if form is not None else None
+    four = bool(formats & _FOUR_BITS)
+    if dtype == "I8":
+        experts = form is not None and form.experts is not None and module is ModuleClass.EXPERTS
+        return 4 if experts or name.endswith(("_packed", "_blocks")) or (four and formats <= _FOUR_BITS) else 8
+    return 4 if four or not formats else 8
+
+
+def summarise(
+    tensors: Iterable[Tensor], *, layers: int | None = None, complete: bool = True, form: Quantization | None = None
+) -> WeightSummary:
+    """Adds up tensors, of all files of a checkpoint, in its declared format. Scales of narrow weights are no weights,
+    whatever their dtype."""
     dtypes: Counter[str] = Counter()
     sizes: Counter[ModuleClass] = Counter()
     wide: Counter[ModuleClass] = Counter()
     weights: Counter[ModuleClass] = Counter()
-    count = 0
+    count, counted = 0, True
     for tensor in tensors:
         module, name, dtype = class_of(tensor.name, layers), tensor.name, tensor.dtype
         dtypes[dtype] += tensor.size
@@ -229,11 +268,29 @@ def summarise(tensors: Iterable[Tensor], *, layers: int | None = None, complete:
         if _NO_WEIGHT.search(name):
             continue
         wide[module] += tensor.size if dtype in _WIDE else 0
-        packed = dtype == "U8" or (dtype == "I8" and name.endswith(("_packed", "_blocks")))
-        each = 2 if packed else 8 if dtype in ("I32", "U32") else 1  # of four bits: two in a byte, eight in a word
-        weights[module] += each * tensor.elements
+        bits = _bits(tensor, module, form)
+        counted = counted and (bits is not None or dtype not in _INTEGERS)
+        weights[module] += round(tensor.size * 8 / bits) if bits else tensor.elements
     modules = tuple(ModuleBytes(module, size, wide[module], weights[module]) for module, size in sizes.most_common())
-    return WeightSummary(tuple(dtypes.most_common()), modules, weights.total(), count, complete)
+    return WeightSummary(tuple(dtypes.most_common()), modules, weights.total(), count, complete, counted)
+
+
+_NUMBERED: Final = re.compile(r"(?:^|\.)(?:layers|blocks|h)\.(\d{1,5})\.")
+
+
+def contradiction(facts: CheckpointFacts, tensors: Iterable[Tensor]) -> str:
+    """Where the weights of the routed experts are not as many as the configuration makes them: two or three matrices
+    for each. Empty where they are, or where one side is unknown."""
+    summary, experts, each = facts.weights, facts.experts, facts.expert_weights
+    if summary is None or not summary.complete or not summary.counted or experts is None or each is None:
+        return ""
+    names = (tensor.name for tensor in tensors if class_of(tensor.name, facts.layers) is ModuleClass.EXPERTS)
+    layers = len({found[1] for name in names if (found := _NUMBERED.search(name))})
+    stored = sum(part.parameters for part in summary.by_module if part.module is ModuleClass.EXPERTS)
+    one = each * experts.routed * layers
+    if not one or any(abs(stored / one - matrices) < _MATRIX_SLACK for matrices in (2, 3)):
+        return ""
+    return f"routed experts: {stored / 1e9:.3g} B weights in the headers, {3 * one / 1e9:.3g} B by the configuration"
 
 
 def decode_read(facts: CheckpointFacts) -> DecodeRead | None:
@@ -370,13 +427,19 @@ def read_checkpoint(
     named = list(map(str, weight_map)) if isinstance(weight_map, dict) and weight_map else None
     if named is None and complete:
         named = [tensor.name for tensor in tensors]
-    facts = facts_from(config, hf_quant=hf_quant, generation=generation, tensor_names=named, source=source)
+    beside = frozenset(files.names())
+    facts = facts_from(
+        config, hf_quant=hf_quant, generation=generation, tensor_names=named, files=beside, source=source
+    )
     findings = [f"{problem.file}: {problem.reason}" for problem in problems[:_MOST_PROBLEMS]]
     if len(problems) > _MOST_PROBLEMS:
         findings.append(f"and {len(problems) - _MOST_PROBLEMS} more files")
     chat = None if template is None else abilities_of(template, facts.model_type)
-    weights = summarise(tensors, layers=facts.layers, complete=complete) if tensors else None
-    return Ok(replace(facts, weights=weights, chat=chat, licence=licence, findings=(*facts.findings, *findings)))
+    if tensors:
+        weights = summarise(tensors, layers=facts.layers, complete=complete, form=facts.quantization)
+        facts = replace(facts, weights=weights)
+        findings += filter(None, (contradiction(facts, tensors),))
+    return Ok(replace(facts, chat=chat, licence=licence, findings=(*facts.findings, *findings)))
 
 
 def weight_files(index: Mapping[str, Any] | None, names: Iterable[str], most: int) -> list[str]:

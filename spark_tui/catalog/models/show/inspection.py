@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
-from spark_tui.base.checkpoint import WeightFormat
+from spark_tui.base.checkpoint import ModelKind, ModuleBytes, ModuleClass, WeightFormat
 from spark_tui.base.finding import Missing, Reading, value_of
 from spark_tui.base.page import (
     Cell,
@@ -84,7 +84,10 @@ def inspection_rows(found: Inspection) -> tuple[tuple[str, str], ...]:
     excluded = quantization.excluded if quantization is not None else ()
     more = f" and {len(excluded) - _MOST_EXCLUDED} more" if len(excluded) > _MOST_EXCLUDED else ""
     active = f", {count(found.active)} active per token" if found.active and facts.is_moe else ""
-    attention = [f"{each.layers} {each.kind.value}" for each in facts.attention or ()]
+    attention = [
+        f"{each.layers} {each.kind.value}" + (f" {each.ratio}:1" if each.ratio > 1 else "")
+        for each in facts.attention or ()
+    ]
     kinds = ", ".join([*attention, *(f"{each.layers} {each.kind.value}" for each in facts.states or ())])
     ceiling = drafting = ""
     if found.ceiling is not None and found.read is not None:
@@ -100,16 +103,24 @@ def inspection_rows(found: Inspection) -> tuple[tuple[str, str], ...]:
         abilities += f" (switched by {', '.join(chat.switches)})" if chat.switches else ""
         parsers += [f"--reasoning-parser {chat.reasoning_parser}"] if chat.reasoning_parser else []
         parsers += [f"--enable-auto-tool-choice --tool-call-parser {chat.tool_parser}"] if chat.tool_parser else []
+    if facts.kind is not ModelKind.TEXT:
+        abilities, parsers = "", []
+    parameters = "" if found.parameters is None else count(found.parameters) + active
+    if weights is not None and not weights.counted:
+        parameters = "unknown (packed in a format without known bits)"
     pairs = (
+        ("kind", "" if facts.kind is ModelKind.TEXT else f"{facts.kind} ({facts.kind_sign})"),
         ("architecture", " ".join(filter(None, (facts.architecture, facts.model_type and f"({facts.model_type})")))),
-        ("parameters", "" if found.parameters is None else count(found.parameters) + active),
+        ("parameters", parameters),
         ("weights", ", ".join(filter(None, (form, human_bytes(weights.size) if weights else "")))),
+        ("tables", f"{count(found.table.parameters)}, {human_bytes(found.table.size)}" if found.table else ""),
         ("dtypes", ", ".join(f"{name} {human_bytes(size)}" for name, size in weights.by_dtype) if weights else ""),
         ("unquantized", ", ".join(excluded[:_MOST_EXCLUDED]) + more),
         ("decode", ceiling),
         ("layers", f"{facts.layers}: {kinds}" if facts.layers and kinds else str(facts.layers or "")),
         ("context", f"{facts.max_position_embeddings:,} tokens" if facts.max_position_embeddings else ""),
         ("KV cache", f"{human_bytes(kv.bytes_per_token)} per token in {kv.cache_dtype}" if kv else ""),
+        ("windows", f"{human_bytes(kv.window_bytes)} per sequence" if kv and kv.window_bytes else ""),
         ("state", f"{human_bytes(kv.state_bytes)} per sequence" if kv and kv.state_bytes else ""),
         ("drafting", drafting),
         ("input", ", ".join(facts.modalities)),
@@ -169,12 +180,23 @@ def _checkpoint_object(found: Inspection) -> Object:
             "reasoning_parser": chat.reasoning_parser,
             "tool_call_parser": chat.tool_parser,
         }
+    experts, table = facts.experts, found.table
+    if table is None and facts.weights is not None and facts.weights.complete:
+        table = ModuleBytes(ModuleClass.TABLE, 0, 0)
     return {
+        "kind": facts.kind.name.lower(),
         **known(unread, architecture=facts.architecture, model_type=facts.model_type),
         **maybe("quantization", form.words if form else None, unread),
         "formats": [each.value for each in form.formats] if form else [],
         "unquantized_modules": list(form.excluded) if form else [],
         **known(NO_HEADERS, parameters=found.parameters, active_parameters=found.active),
+        **known(
+            "no mixture of experts in its config",
+            experts=experts and experts.routed,
+            experts_per_token=experts and experts.per_token,
+            shared_experts=experts and experts.shared,
+        ),
+        **known(NO_HEADERS, table_parameters=table and table.parameters, table_bytes=table and table.size),
         **known(unread, layers=facts.layers, context_tokens=facts.max_position_embeddings),
         **maybe("weights_bytes", facts.weights.size if facts.weights else None, NO_HEADERS),
         "dtype_bytes": dict(facts.weights.by_dtype) if facts.weights else {},
@@ -187,6 +209,7 @@ def _checkpoint_object(found: Inspection) -> Object:
         **maybe("decode_low_tokens_per_second", rounded(span[0], 1) if span else None, NO_HEADERS),
         **maybe("decode_high_tokens_per_second", rounded(span[1], 1) if span else None, NO_HEADERS),
         **maybe("kv_bytes_per_token", found.kv.bytes_per_token if found.kv else None, unread),
+        **maybe("window_bytes_per_sequence", found.kv.window_bytes if found.kv else None, unread),
         **maybe("state_bytes_per_sequence", found.kv.state_bytes if found.kv else None, unread),
         **maybe("mtp_layers_declared", facts.mtp_declared, "none are declared"),
         **maybe("mtp_layers_here", facts.mtp_layers, "it is not known whether their weights are here"),

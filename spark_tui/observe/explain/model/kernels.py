@@ -259,7 +259,7 @@ def _formats(checkpoint: CheckpointFacts | None) -> tuple[WeightFormat, ...] | N
 
 
 def _has_fp4(formats: Iterable[WeightFormat]) -> bool:
-    return any(fmt in (WeightFormat.NVFP4, WeightFormat.NVFP4_W4A16, WeightFormat.MXFP4) for fmt in formats)
+    return any(fmt.value.partition(" ")[0].endswith("FP4") for fmt in formats)
 
 
 def _try_without(pins: KernelSettings, parts: tuple[str, ...]) -> Suggestion:
