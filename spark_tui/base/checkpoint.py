@@ -42,6 +42,8 @@ _BY_FAMILY: Final = (
     (r"laguna|poolside", "poolside_v1", "poolside_v1"),
     (r"deepseek_v3|deepseek_v32", "deepseek_v3", ""),
 )
+PLAIN_THINK_PARSER: Final = "deepseek_r1"
+"""It reads the plain <think> tags of any model."""
 _THINKS: Final = re.compile(r"</?think>|\[THINK\]|◁think▷|<\|channel\|?>|enable_thinking|reasoning_content|thinking")
 _THINK_TAGS: Final = re.compile(r"</?think>")
 _TOOLS: Final = re.compile(r"\btools\b")
@@ -71,7 +73,7 @@ def abilities_of(template: str, model_type: str = "") -> ChatAbilities:
     family = next((each for each in _BY_FAMILY if re.search(each[0], model_type.lower())), ("", "", ""))
     reasoning = _first(_REASONING_PARSERS, template) or family[1]
     if not reasoning and _THINK_TAGS.search(template):
-        reasoning = "deepseek_r1"  # it reads the plain <think> tags of any model
+        reasoning = PLAIN_THINK_PARSER
     return ChatAbilities(
         thinking=thinking,
         tools=tools,

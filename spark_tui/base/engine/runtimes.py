@@ -347,6 +347,15 @@ class KnownCheckpoint(Struct, frozen=True, forbid_unknown_fields=True):
     when: tuple[dict[str, Any], ...] = ()
 
 
+class KnownFormat(Struct, frozen=True, forbid_unknown_fields=True):
+    """Which `engines` (ids) read weights whose config has a method that fits `names`, and which `others` do."""
+
+    names: str
+    engines: tuple[str, ...]
+    source: str
+    others: str = ""
+
+
 class KnownModels(Struct, frozen=True, forbid_unknown_fields=True):
     """What `models.toml` or `published.toml` holds; their heads say what the keys are. Sources are by their id."""
 
@@ -358,6 +367,7 @@ class KnownModels(Struct, frozen=True, forbid_unknown_fields=True):
     alias: dict[str, dict[str, str]] = field(default_factory=dict)
     architecture: tuple[Architecture, ...] = ()
     drafter: tuple[KnownBytes, ...] = ()
+    format: tuple[KnownFormat, ...] = ()
     checkpoint: tuple[KnownCheckpoint, ...] = ()
     figure: tuple[Reference, ...] = ()
     kv: tuple[KvRates, ...] = ()
@@ -383,6 +393,11 @@ def family_of(name: str) -> ModelFamily | None:
     """The first family that the name fits, in any case and with `-` for `_`."""
     text = name.lower().replace("_", "-")
     return next((each for each in known_models().family if re.search(each.names, text)), None)
+
+
+def format_readers(method: str) -> KnownFormat | None:
+    """What reads the weights of a `quant_method`; None where nothing that is known does."""
+    return next((known for known in known_models().format if re.fullmatch(known.names, method.lower())), None)
 
 
 def parser_named(name: str, runtime: str) -> str:

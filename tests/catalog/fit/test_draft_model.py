@@ -117,13 +117,11 @@ def test_the_context_is_the_configs_maximum_bounded_by_what_fits() -> None:
 @all_cases(
     ("model", "config", "more", "what"),
     [
-        ("Qwen/Qwen3-Embedding-8B", {"architectures": ["Qwen3ForCausalLM"]}, {}, "embedding"),
-        ("acme/x", {"architectures": ["Qwen3ForCausalLM"]}, {"files": {"modules.json": 9}}, "embedding"),
-        ("acme/x", {"architectures": ["BertModel"]}, {}, "embedding"),
-        ("acme/x", {"architectures": ["Qwen3ForCausalLM"]}, {"task": "feature-extraction"}, "embedding"),
-        ("acme/x", {"architectures": ["Qwen3ForSequenceClassification"]}, {}, "reranker"),
-        ("Qwen/Qwen3-Reranker-4B", {"architectures": ["Qwen3ForCausalLM"]}, {}, "reranker"),
         ("acme/x", {"architectures": ["DFlashDraftModel"]}, {}, "drafter"),
+        ("acme/x", {"architectures": ["XForCausalLM"], "target_layer_ids": [1]}, {}, "target_layer_ids"),
+        ("acme/x", {"architectures": ["Qwen3ForSequenceClassification"]}, {}, "classifier"),
+        ("acme/X-Reranker", {"architectures": ["XForCausalLM"]}, {}, "yes and no tokens"),
+        ("acme/x-embed", {"architectures": ["XForCausalLM"]}, {"files": {"x-Q8_0.gguf": 9}}, "GGUF"),
         ("acme/x", {"architectures": ["WhisperForConditionalGeneration"]}, {}, "speech"),
         ("acme/x", None, {"files": {"model_index.json": 9}}, "image"),
         ("acme/x", None, {"files": {"adapter_config.json": 9, "adapter_model.safetensors": 9}}, "adapter"),
@@ -138,6 +136,63 @@ def test_what_is_no_chat_model_is_refused_with_the_reason(
     with pytest.raises(DraftRefused, match=what) as refused:
         draft(model, None if config is None else facts(config), **more)
     assert refused.value.remedy
+
+
+@all_cases(
+    ("model", "config", "more", "words"),
+    [
+        ("Qwen/Qwen3-Embedding-8B", {"architectures": ["Qwen3ForCausalLM"]}, {}, "--runner pooling --convert embed"),
+        (
+            "acme/x",
+            {"architectures": ["XForCausalLM"]},
+            {"files": {"modules.json": 9}},
+            "--runner pooling --convert embed",
+        ),
+        ("acme/x", {"architectures": ["XForCausalLM"]}, {"task": "feature-extraction"}, "--convert embed"),
+        ("acme/x", {"architectures": ["BertModel"]}, {}, "--runner pooling"),
+        ("acme/x", {"architectures": ["XForSequenceClassification"], "num_labels": 1}, {}, "--runner pooling"),
+        (
+            "Qwen/Qwen3-Reranker-4B",
+            {"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3"},
+            {},
+            '"classifier_from_token":["no","yes"]',
+        ),
+    ],
+)
+def test_a_model_of_vectors_or_scores_is_served_as_one(
+    model: str, config: dict[str, Any], more: dict[str, Any], words: str
+) -> None:
+    own = replace(facts(config), chat=abilities_of(TEMPLATE, "qwen3"), mtp_layers=1)
+    found = draft(model, own, **more)
+    assert words in argv(found)
+    assert not any(word in argv(found) for word in ("parser", "speculative", "--max-num-seqs"))
+    assert preset_from(parse(found.text, "mine.yaml"), name=found.name, origin=Origin.USER, file="") == found.preset
+
+
+@all_cases(
+    ("method", "named"),
+    [("exl3", "TabbyAPI"), ("nf4x8", "nf4x8"), ("mlx", "Apple"), ("hqq", "transformers"), ("", "unknown")],
+)
+def test_a_format_that_vllm_does_not_read_is_refused_with_what_does(method: str, named: str) -> None:
+    config = {"architectures": ["XForCausalLM"], "quantization_config": {"quant_method": method, "bits": 4}}
+    with pytest.raises(DraftRefused) as refused:
+        draft("acme/x-1b", facts(config))
+    assert named in refused.value.summary
+    assert "models search" in refused.value.remedy
+
+
+@all_cases(
+    "method", ["fp8", "mxfp4", "awq", "gptq", "compressed-tensors", "bitsandbytes", "auto-round", "modelopt_fp4"]
+)
+def test_a_format_that_vllm_reads_is_drafted(method: str) -> None:
+    config = {"architectures": ["XForCausalLM"], "quantization_config": {"quant_method": method, "bits": 4}}
+    assert "vllm serve" in argv(draft("acme/x-1b", facts(config)))
+
+
+def test_a_familys_own_reasoning_parser_comes_before_the_one_for_any_tags() -> None:
+    own = replace(facts({"architectures": ["XForCausalLM"]}), chat=abilities_of("<think>", "x"))
+    assert "--reasoning-parser qwen3" in argv(draft("acme/Qwen3.6-27B-x", own))
+    assert "--reasoning-parser deepseek_r1" in argv(draft("acme/x-1b", own))
 
 
 def test_gguf_goes_to_llama_cpp_with_one_of_its_files() -> None:

@@ -181,6 +181,12 @@ KINDS: dict[str, tuple[dict[str, Any], Rows, tuple[str, ...], ModelKind]] = {
         (),
         ModelKind.DRAFTER,
     ),
+    "layers of a target, with a list of kinds": (
+        PLAIN | {"target_layer_ids": [1], "layer_types": ["full_attention"]},
+        ends(),
+        (),
+        ModelKind.DRAFTER,
+    ),
     "a target's vocabulary": (PLAIN | {"draft_vocab_size": 32000}, ends(), (), ModelKind.DRAFTER),
     "speculators": (PLAIN | {"speculators_config": {"algorithm": "eagle3"}}, ends(), (), ModelKind.DRAFTER),
     "an assistant": (PLAIN | {"architectures": ["Some4AssistantForCausalLM"]}, ends(), (), ModelKind.DRAFTER),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import posixpath
 import re
+import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
@@ -11,10 +12,17 @@ from typing import Final
 
 from msgspec import Struct, field
 
-from spark_tui.base.checkpoint import CheckpointFacts, KvSettings, WeightFormat, kv_layout
+from spark_tui.base.checkpoint import (
+    PLAIN_THINK_PARSER,
+    CheckpointFacts,
+    KvSettings,
+    ModelKind,
+    WeightFormat,
+    kv_layout,
+)
 from spark_tui.base.engine.container import ALL_INTERFACES
 from spark_tui.base.engine.invocation import TOKENS, compact_json, parse
-from spark_tui.base.engine.runtimes import parsers_of
+from spark_tui.base.engine.runtimes import format_readers, parsers_of, runtime_named
 from spark_tui.base.errors import PresetError, RefusedError
 from spark_tui.base.finding import NOT_READ_YET, Reading, reason_of, value_of
 from spark_tui.base.host.memory import RESERVE_BYTES
@@ -41,15 +49,13 @@ _OFFICIAL: Final = ("vllm/", "nvcr.io/nvidia/vllm")
 _QUANTS: Final = ("q4_k_m", "q4_k_xl", "mxfp4", "iq4", "q4", "q5", "q6", "q8")
 """GGUF quantizations by how well they suit one Spark, the best first."""
 
-# What is served by no engine of ours as a chat model: the card's tasks, architectures, files and names that say so.
-_NOT_CHAT: Final = (
-    ("a reranker", "text-ranking text-classification zero-shot-classification", r"ForSequenceClassification", "",
-     r"rerank"),
-    ("an embedding model", "feature-extraction sentence-similarity",
-     r"^(?:Bert|Roberta|XLMRoberta|ModernBert|NomicBert|MPNet)\w*Model$",
-     "modules.json config_sentence_transformers.json", r"embed(?:ding)?s?\b|/(?:bge|e5|gte)-"),
-    ("a drafter for speculative decoding", "", r"Eagle|DFlash|Medusa|MLPSpeculator|DraftModel", "",
-     r"dflash|eagle3?\b|speculator|medusa"),
+# What is no text model, where its own files do not say so: the card's tasks, architectures, files and names that do.
+_OTHER_KINDS: Final = (
+    (ModelKind.RERANKER, "text-ranking", "", "", r"rerank"),
+    (ModelKind.EMBEDDING, "feature-extraction sentence-similarity", "", "modules.json",
+     r"embed(?:ding)?s?\b|/(?:bge|e5|gte)-"),
+    (ModelKind.DRAFTER, "", "", "", r"dflash|eagle3?\b|speculator|medusa"),
+    ("a text classifier", "text-classification zero-shot-classification", r"ForSequenceClassification", "", ""),
     ("an encoder without text output", "fill-mask token-classification question-answering",
      r"For(?:MaskedLM|TokenClassification|QuestionAnswering)$", "", ""),
     ("an image or video generator", "text-to-image image-to-image text-to-video image-to-video", "", "model_index.json",
@@ -59,6 +65,15 @@ _NOT_CHAT: Final = (
     ("an adapter (LoRA) without its base model", "", "", "adapter_config.json", ""),
     ("in MLX format, for Apple computers", "", "", "", r"^mlx-community/|-mlx(?:-|$)"),
 )  # fmt: skip
+
+
+_QWEN3_RERANKER: Final = compact_json(
+    {
+        "architectures": ["Qwen3ForSequenceClassification"],
+        "classifier_from_token": ["no", "yes"],
+        "is_original_qwen3_reranker": True,
+    }
+)
 
 
 class DraftRefused(RefusedError, id="no_draft"):
@@ -131,25 +146,48 @@ class Draft(Struct, frozen=True):
 
 def draft_of(source: DraftSource, presets: Sequence[Preset]) -> Draft:
     """A preset for a model, with what `presets` know of its family. Raises DraftRefused, whatever its files hold."""
-    check_servable(source)
+    kind = kind_of(source)
     gguf, facts = gguf_file(source), value_of(source.facts)
     name = free_name(gguf or source.model, source.model, [each.name for each in presets])
     drafting = _Drafting(source, facts, presets, name, source.weights)
+    if gguf and kind is not ModelKind.TEXT:
+        raise DraftRefused(f"{clean_line(source.model)} is an {kind} in GGUF.", "Choose its safetensors for vLLM.")
     if gguf:
         return drafting.gguf(gguf)
     if facts is None and (known := known_model(source.names)) is not None:
-        return drafting.vllm(facts_of(known), f"{reason_of(source.facts)}: values by its name")
+        return drafting.vllm(facts_of(known), f"{reason_of(source.facts)}: values by its name", kind)
     if facts is None or not facts.architecture:
         why = reason_of(source.facts) if facts is None else "its config.json names no architecture"
         raise DraftRefused(f"{clean_line(source.model)}: {why}.", "Download the model again, or choose another one.")
-    return drafting.vllm(facts)
+    check_format(source.model, facts)
+    return drafting.vllm(facts, kind=kind)
 
 
-def check_servable(source: DraftSource) -> None:
-    """Raises DraftRefused for what no engine here can chat with: by its card, its architecture, its files, its name."""
+def check_format(model: str, facts: CheckpointFacts) -> None:
+    """Raises DraftRefused for weights in a format that vLLM does not read, and names what does."""
+    method = facts.quant_method
+    readers = format_readers(method) if method else None
+    if not method or (readers is not None and "vllm" in readers.engines):
+        return
+    name, word = clean_line(model), clean_line(method)
+    engines = [*(runtime_named(each).title for each in readers.engines), readers.others] if readers is not None else []
+    by = " or ".join(filter(None, engines))
+    why = f"vLLM does not read it; {by} does" if by else "no known engine reads it"
+    family = posixpath.basename(name).partition("-")[0]
+    raise DraftRefused(
+        f"{name} is in the format {word}: {why}.",
+        f"Choose another quantization of the model: spark-tui models search {shlex.quote(family)}",
+    )
+
+
+def kind_of(source: DraftSource) -> ModelKind:
+    """What it gives back: by its own files, else by its card and name. Raises DraftRefused for what no engine here
+    serves alone."""
     facts = value_of(source.facts)
+    if facts is not None and facts.kind is not ModelKind.TEXT:
+        return _servable(source.model, facts.kind, facts.kind_sign)
     architecture, files = facts.architecture if facts is not None else "", set(source.files)
-    for what, tasks, architectures, marks, names in _NOT_CHAT:
+    for what, tasks, architectures, marks, names in _OTHER_KINDS:
         signs = (
             ("task", source.task if source.task in tasks.split() else ""),
             ("architecture", architecture if architectures and re.search(architectures, architecture) else ""),
@@ -163,8 +201,22 @@ def check_servable(source: DraftSource) -> None:
         )
         sign = next(((label, text) for label, text in signs if text), None)
         if sign is not None:
-            evidence = f"{sign[0]} {truncate(clean_line(sign[1]), 80)}"
-            raise DraftRefused(f"{clean_line(source.model)} is {what} ({evidence}).", "Choose a text or chat model.")
+            return _servable(source.model, what, f"{sign[0]} {truncate(clean_line(sign[1]), 80)}")
+    return ModelKind.TEXT
+
+
+def _servable(model: str, what: str, evidence: str) -> ModelKind:
+    """An embedding model or a reranker. Raises DraftRefused for anything else."""
+    name = clean_line(model)
+    if isinstance(what, ModelKind) and what is not ModelKind.DRAFTER:
+        return what
+    if what is ModelKind.DRAFTER:
+        config = compact_json({"model": name, TOKENS: 4})
+        raise DraftRefused(
+            f"{name} is a drafter for speculative decoding ({evidence}).",
+            f"Use it as the draft model of its target: spark-tui up PRESET --set speculative_config='{config}'",
+        )
+    raise DraftRefused(f"{name} is {what} ({evidence}).", "Choose a text or chat model.")
 
 
 def gguf_file(source: DraftSource) -> str:
@@ -271,7 +323,7 @@ class _Drafting(Struct):
     ) -> None:
         self.values.append(DraftValue(key, label, text, basis, source, doubt))
 
-    def vllm(self, facts: CheckpointFacts, unread: str = "") -> Draft:
+    def vllm(self, facts: CheckpointFacts, unread: str = "", kind: ModelKind = ModelKind.TEXT) -> Draft:
         """`unread` is why the facts are not the checkpoint's own."""
         relative = relative_of(self.source, facts, self.presets)
         same = (
@@ -288,14 +340,17 @@ class _Drafting(Struct):
         self.say("container", "image", pattern.image, basis, pattern.name if relative is not None else "", doubt)
         defaults: dict[str, Value] = {"port": 8000, "host": ALL_INTERFACES, "gpu_memory_utilization": SHARE}
         words = ["--host {host} --port {port}", "--gpu-memory-utilization {gpu_memory_utilization}"]
-        for key, option, value in self._sizes(facts):
+        for key, option, value in self._sizes(facts, FEW_SEQUENCES if kind is ModelKind.TEXT else None):
             defaults[key] = value
             words.append(f"--{option} {{{key}}}")
         self._quantization(facts, words)
-        self._parsers(facts, words)
-        if config := self._speculation(facts, relative if same else None):
-            defaults["speculative_config"] = config
-            words.append("--speculative-config '{speculative_config}'")
+        if kind is not ModelKind.TEXT:
+            self._pooling(facts, kind, words)
+        else:
+            self._parsers(facts, words)
+            if config := self._speculation(facts, relative if same else None):
+                defaults["speculative_config"] = config
+                words.append("--speculative-config '{speculative_config}'")
         if facts.custom_code:
             words.append("--trust-remote-code")
             self.say("trust_remote_code", "custom code", "on", doubt="runs Python code from the model's repository")
@@ -344,7 +399,7 @@ class _Drafting(Struct):
         }
         words = ["--alias {served_model_name} --host {host} --port {port}", "--n-gpu-layers {n_gpu_layers}"]
         spelled = {"max_model_len": "ctx-size", "max_num_seqs": "parallel"}
-        for key, option, value in self._sizes(facts, sequences=1):
+        for key, option, value in self._sizes(facts, 1):
             defaults[key] = value
             words.append(f"--{spelled.get(key, option)} {{{key}}}")
         words.append("--threads {threads} --jinja --metrics")
@@ -358,8 +413,10 @@ class _Drafting(Struct):
         command = "llama-server --model {model} \\\n  " + " \\\n  ".join(words)
         return self._built("llama-cpp", pattern.image, model, defaults, command, required=required)
 
-    def _sizes(self, facts: CheckpointFacts, sequences: int = FEW_SEQUENCES) -> Iterator[tuple[str, str, int]]:
-        """Context and concurrent requests: the config's own length, or what fits into an idle machine."""
+    def _sizes(self, facts: CheckpointFacts, named: int | None) -> Iterator[tuple[str, str, int]]:
+        """Context and concurrent requests: the config's own length, or what fits into an idle machine. `named` None
+        leaves the requests to the engine."""
+        sequences = named or 1
         most, kv = facts.max_position_embeddings, kv_layout(facts, KvSettings())
         whole = facts.weights is not None and facts.weights.complete
         weights = facts.weights.size if facts.weights is not None and whole else self.weights
@@ -389,9 +446,28 @@ class _Drafting(Struct):
         )
         if context is not None:
             yield "max_model_len", "max-model-len", context
-        self.say("max_num_seqs", "streams", str(sequences), DraftBasis.DEFAULT)
+        if named is not None:
+            self.say("max_num_seqs", "streams", str(named), DraftBasis.DEFAULT)
         self.say("gpu_memory_utilization", "memory share", "auto", DraftBasis.DEFAULT, "from context and streams")
-        yield "max_num_seqs", "max-num-seqs", sequences
+        if named is not None:
+            yield "max_num_seqs", "max-num-seqs", named
+
+    def _pooling(self, facts: CheckpointFacts, kind: ModelKind, words: list[str]) -> None:
+        """Vectors or scores instead of text (vLLM 0.10.1: --runner and --convert). A reranker that is a language model
+        answers by two of its tokens, which vLLM is given: those of Qwen3 are published."""
+        language = facts.architecture.endswith(("ForCausalLM", "ForConditionalGeneration"))
+        words.append("--runner pooling")
+        source = facts.kind_sign or "card or name"
+        if language and kind is ModelKind.EMBEDDING:
+            words.append("--convert embed")
+        elif language and facts.model_type == "qwen3":
+            words.append(f"--hf-overrides '{_QWEN3_RERANKER}'")
+        elif language:
+            raise DraftRefused(
+                f"{clean_line(self.source.model)} is a reranker whose yes and no tokens are unknown.",
+                "Choose a reranker with a classification head, or Qwen3-Reranker: spark-tui models search reranker",
+            )
+        self.say("runner", "serves", "vectors" if kind is ModelKind.EMBEDDING else "scores", source=source)
 
     def _quantization(self, facts: CheckpointFacts, words: list[str]) -> None:
         """The flag for ModelOpt's formats only, which some images misread without it; vLLM finds all others."""
@@ -405,11 +481,13 @@ class _Drafting(Struct):
                 text = facts.dtype or "not quantized" if self.facts is not None else "unknown"
                 self.say("quantization", "weights", text, doubt=doubt)
             return
-        doubt = "format unknown to spark-tui" if WeightFormat.OTHER in form.formats or not form.formats else ""
         modelopt = form.method.startswith("modelopt")
+        mixed = modelopt or form.method == "compressed-tensors"
+        unread = mixed and (WeightFormat.OTHER in form.formats or not form.formats)
+        doubt = "format unknown to spark-tui" if unread else ""
         if modelopt:
             words.append("--quantization modelopt")
-        flag = "--quantization modelopt" if modelopt else "no flag needed"
+        flag = "--quantization modelopt" if modelopt else "" if unread else "no flag needed"
         self.say("quantization", "weights", form.words, source=flag, doubt=doubt)
 
     def _parsers(self, facts: CheckpointFacts, words: list[str]) -> None:
@@ -435,12 +513,14 @@ class _Drafting(Struct):
             ),
         )
         for key, label, own, usual, option, able in found:
-            parser = own or (usual or "" if able else "")
+            # The family's parser is nearer than one that reads the tags of any model.
+            seen = bool(own) and not (own == PLAIN_THINK_PARSER and usual)
+            parser = own if seen else (usual or "" if able else "")
             if parser:
                 words.append(f"{option} {parser}")
-                basis = DraftBasis.CHECKPOINT if own else DraftBasis.FAMILY
+                basis = DraftBasis.CHECKPOINT if seen else DraftBasis.FAMILY
                 doubt = "" if own else "not seen in a chat template"
-                self.say(key, label, parser, basis, "chat template" if own else "", doubt)
+                self.say(key, label, parser, basis, "chat template" if seen else "", doubt)
             elif chat is not None and able:
                 self.say(key, label, "off", source="chat template", doubt="parser unknown")
             elif chat is not None:

@@ -208,7 +208,7 @@ class Layers(Struct, frozen=True):
 
 
 def layers_of(text: Keys, model_type: str) -> Layers:
-    """Reads each kind of layer by the keys that describe it. A key that speaks of attention and is not
+    """Reads each kind of layer by the keys that describe it. A key about attention that is not
     understood leaves all of it unknown."""
     count = text.positive("num_hidden_layers", "n_layer", "num_layers")
     drafting, with_attention = _drafting(text)
@@ -246,7 +246,7 @@ def _shape(text: Keys, kind: LayerKind, model_type: str) -> AttentionLayers | St
 def _compressed_layers(
     text: Keys, ratios: Sequence[int], count: int | None
 ) -> list[AttentionLayers | StateLayers | None]:
-    """Layers that keep one entry for so many tokens (0: none) beside a window: DeepSeek-V4. Unknown without the keys
+    """Layers that keep one entry for each N tokens (0: none) beside a window: DeepSeek-V4. Unknown without the keys
     for what an entry holds: a latent with its rotary part."""
     latent, rope = text.positive("kv_lora_rank"), text.positive("qk_rope_head_dim")
     entry = latent + (rope or 0) if latent else text.positive("head_dim") if rope else None
@@ -599,7 +599,7 @@ def facts_from(
     limits = Keys(generation or {}, findings, "generation_config.")
     sampling = ((name, limits.number(name)) for name in _SAMPLING)
     architecture = next(iter(whole.texts("architectures") or ()), "")
-    kind, sign = _kind(whole, architecture, tensor_names or (), files)
+    kind, sign = _kind(Keys(config, []), architecture, tensor_names or (), files)
     return CheckpointFacts(
         architecture=architecture,
         kind=kind,
@@ -641,10 +641,8 @@ _POOLING_FILES: Final = ("modules.json", "1_Pooling", "1_Pooling/config.json", "
 
 def _kind(whole: Keys, architecture: str, tensor_names: Sequence[str], files: Collection[str]) -> tuple[ModelKind, str]:
     """What the checkpoint gives back, and the sign of it."""
-    keys = whole.unread(_DRAFTER_KEYS)
-    nested = whole.inner("dflash_config") or whole.inner("eagle_config")
-    if keys or nested is not None:
-        return ModelKind.DRAFTER, f"key {keys[0] if keys else 'dflash_config'}"
+    if keys := whole.unread(_DRAFTER_KEYS):
+        return ModelKind.DRAFTER, f"key {truncate(clean_line(keys[0]), 80)}"
     if _DRAFTERS.search(architecture):
         return ModelKind.DRAFTER, f"architecture {architecture}"
     ends = any(re.search(r"lm_head|embed|wte|output\.weight", name) for name in tensor_names)
