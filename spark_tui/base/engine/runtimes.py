@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from enum import StrEnum
 from functools import cache, lru_cache
 from pathlib import Path, PurePosixPath
@@ -199,6 +199,17 @@ def recognised(image: str, argv: tuple[str, ...], labelled: str = "") -> str:
     words = [image.lower(), *programs]
     marked = (found.id for found in RUNTIMES if any(mark in word for mark in found.marks for word in words))
     return labelled or next(marked, "")
+
+
+_POOLING: Final = lazy_pattern(
+    r"(?:^| )--(?:runner[ =]pooling|convert[ =](?:embed|classify)|task[ =](?:embed|score|classify)\w*|is-embedding|"
+    r"embeddings?|rerank(?:ing)?)(?= |$)"
+)
+
+
+def is_pooling(words: Iterable[str]) -> bool:
+    """Whether a server's options make it answer with vectors or scores instead of text. (vLLM, SGLang, llama.cpp)"""
+    return _POOLING.search(" ".join(words)) is not None
 
 
 def with_tag(model: str) -> str:

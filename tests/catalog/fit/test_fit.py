@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from spark_tui.base.checkpoint import CheckpointFacts, ModuleClass, WeightSummary
+from spark_tui.base.checkpoint import CheckpointFacts, ModuleBytes, ModuleClass, WeightSummary
 from spark_tui.base.errors import UsageError
 from spark_tui.base.finding import Missing, Ok
 from spark_tui.base.host.memory import MemInfo
@@ -381,6 +381,16 @@ def test_a_recipe_that_is_wrong_about_its_weights_is_told() -> None:
     recipe = preset(weights_bytes=21_000_000_000)
     found = fit(planned(recipe), checkpoint(recipe.model, 31.0), memory())
     assert found.notes[0] == "The recipe has 19.6 GiB of weights; the checkpoint has 31.0 GiB."
+
+
+def test_tables_that_an_engine_may_keep_in_a_file_are_named() -> None:
+    recipe = preset()
+    whole = checkpoint(recipe.model, 20.0)
+    assert whole.weights is not None
+    parts = (*whole.weights.by_module, ModuleBytes(ModuleClass.TABLE, 8 * GIB, 0))
+    found = fit(planned(recipe), replace(whole, weights=replace(whole.weights, by_module=parts)), memory())
+    assert any("8.0 GiB" in note and "lookup tables" in note for note in found.notes)
+    assert not any("lookup tables" in note for note in fit(planned(recipe), whole, memory()).notes)
 
 
 # --- the command --------------------------------------------------------------------------------------------

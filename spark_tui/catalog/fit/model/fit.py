@@ -10,7 +10,7 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from spark_tui.base.checkpoint import CheckpointFacts, KvLayout, WeightFormat, kv_layout
+from spark_tui.base.checkpoint import CheckpointFacts, KvLayout, ModuleClass, WeightFormat, kv_layout
 from spark_tui.base.engine.runtimes import known_models
 from spark_tui.base.finding import Change, Finding, Missing, Reading, Severity
 from spark_tui.base.host.memory import RESERVE_BYTES, MemInfo
@@ -19,6 +19,7 @@ from spark_tui.catalog.fit.model.request import FitRequest, Measured, measured_l
 from spark_tui.catalog.models.model.config import bytes_for, facts_of, known_model
 from spark_tui.catalog.models.model.weights import (
     LISTED_ERROR,
+    MUCH_TABLE,
     DecodeCeiling,
     bytes_of,
     ceiling_of,
@@ -428,6 +429,14 @@ def _notes(
     declared = recipe.weights_bytes
     if declared and summary is not None and summary.complete and not 0.8 < summary.size / declared < 1.25:
         yield f"The recipe has {human_bytes(declared)} of weights; the checkpoint has {human_bytes(summary.size)}."
+    tables = (
+        [part.size for part in summary.by_module if part.module is ModuleClass.TABLE] if summary is not None else []
+    )
+    if summary is not None and sum(tables) > MUCH_TABLE * summary.size:
+        yield (
+            f"{human_bytes(sum(tables))} of the weights are lookup tables. An engine that keeps them in a file needs "
+            "that much less; they are counted here."
+        )
     if checkpoint is None:
         yield "The checkpoint is not in the store: its figures are from the recipe or public configs."
     elif basis is Basis.CONFIG:

@@ -31,7 +31,6 @@ _NARROW: Final = (
 )  # fmt: skip
 _MUCH: Final = 0.3
 _TIGHT: Final = 0.85
-_MUCH_TABLE: Final = 0.05
 _GIVES: Final = {
     ModelKind.DRAFTER: "speculates for another model, and is not served alone",
     ModelKind.EMBEDDING: "returns vectors, no text",
@@ -170,7 +169,9 @@ def _verdict(found: Inspection, name: str, memory: int) -> Iterator[str]:
         state = f", {human_bytes(kv.state_bytes)} of state per sequence" if kv.state_bytes else ""
         state += f", {human_bytes(kv.window_bytes)} of windows per sequence" if kv.window_bytes else ""
         yield f"KV cache ({kv.cache_dtype}): {human_bytes(kv.bytes_per_token)} per token{state}{whole}."
-    if found.table is not None and found.table.size >= _MUCH_TABLE * (summary.size if summary is not None else 0):
+    if found.table is not None and found.table.size >= weights.MUCH_TABLE * (
+        summary.size if summary is not None else 0
+    ):
         yield (
             f"{human_bytes(found.table.size)} are lookup tables: stored, not read per token. An engine that keeps them "
             "in a file needs that much less memory; vLLM loads them."

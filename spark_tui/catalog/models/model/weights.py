@@ -148,6 +148,8 @@ LISTED_ERROR: Final = 0.1
 """How far a ceiling may be off that is from a list of layers: published speeds of Nemotron-3-Super and gpt-oss-120b
 lie 7 and 8 % above it, because an image may narrow 16-bit weights as it loads them."""
 
+MUCH_TABLE: Final = 0.05
+"""The share of a checkpoint from which its lookup tables are worth a word."""
 _MATRIX_SLACK: Final = 0.1
 """Of the matrices of an expert: biases, padding."""
 _WIDE: Final = ("BF16", "F16", "F32", "F64")

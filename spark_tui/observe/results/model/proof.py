@@ -27,6 +27,7 @@ class Area(StrEnum):
     LIMITS = "limits"
     QUALITY = "quality"
     DEPTH = "long context"
+    VECTORS = "vectors and scores"
 
 
 class Verdict(StrEnum):
@@ -36,14 +37,23 @@ class Verdict(StrEnum):
 
 
 class Api(StrEnum):
-    """The interfaces that agents use: OpenAI's two, and Anthropic's."""
+    """The interfaces that agents use: OpenAI's two, and Anthropic's. Those of models without text: OpenAI's for
+    vectors, Jina's for scores."""
 
     CHAT = "chat"
     RESPONSES = "responses"
     MESSAGES = "messages"
+    EMBEDDINGS = "embeddings"
+    RERANK = "rerank"
 
 
-PATHS: Final = {Api.CHAT: CHAT_PATH, Api.RESPONSES: "/v1/responses", Api.MESSAGES: "/v1/messages"}
+PATHS: Final = {
+    Api.CHAT: CHAT_PATH,
+    Api.RESPONSES: "/v1/responses",
+    Api.MESSAGES: "/v1/messages",
+    Api.EMBEDDINGS: "/v1/embeddings",
+    Api.RERANK: "/v1/rerank",
+}
 CALL_ID: Final = "call00001"
 """Of the call in a history. Mistral's template takes nine letters and digits only."""
 
@@ -67,7 +77,8 @@ class Call(Struct, frozen=True):
 class Question(Struct, frozen=True):
     """What is asked. `choice` is empty for the model's own, `required`, `none`, or a tool's name. `result` is what the
     call `called` returned. `filler_tokens` of text, or `filler_share` of the context, come before the prompt. Without a
-    `temperature` the server's default is used. `thinking` is sent to chat only; None: the model's default."""
+    `temperature` the server's default is used. `thinking` is sent to chat only; None: the model's default. `texts` are
+    those to embed, or to score against the prompt."""
 
     prompt: str
     api: Api = Api.CHAT
@@ -84,10 +95,16 @@ class Question(Struct, frozen=True):
     logprobs: int = 0
     filler_tokens: int = 0
     filler_share: float = 0.0
+    texts: tuple[str, ...] = ()
 
 
 def request_body(question: Question, model: str, filler: str = "") -> bytes:
     """The JSON body in the shape of the question's API; `filler` is the long text before the prompt."""
+    if question.api in (Api.EMBEDDINGS, Api.RERANK):
+        texts: dict[str, Any] = {"input": question.texts}
+        if question.api is Api.RERANK:
+            texts = {"query": question.prompt, "documents": question.texts}
+        return json.dumps({"model": model, **texts}, ensure_ascii=False).encode()
     shape = {Api.CHAT: _chat, Api.RESPONSES: _responses, Api.MESSAGES: _messages}[question.api]
     prompt = f"{filler}\n\n{question.prompt}" if filler else question.prompt
     body = {"model": model, "stream": question.stream, **shape(question, prompt)}

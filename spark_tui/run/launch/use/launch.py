@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from spark_tui.base.context import Context
 from spark_tui.base.engine.container import ContainerFacts, outside_docker
 from spark_tui.base.engine.message import ChatParameters, ChatRequest, Message, Role
-from spark_tui.base.engine.runtimes import runtime_named
+from spark_tui.base.engine.runtimes import is_pooling, runtime_named
 from spark_tui.base.engine.state import EngineState, Exposure
 from spark_tui.base.errors import EngineExited, RefusedError, SparkError
 from spark_tui.base.executors import pause
@@ -365,6 +365,9 @@ class Launcher(Struct, eq=False):
         view, endpoint = watch.view(), watch.endpoint
         if endpoint is None or not view.served_name:
             steps.skip("warm", "no served name")
+            return
+        if is_pooling(view.container.argv):
+            steps.skip("warm", "a model of vectors or scores has no chat")
             return
         runtime = runtime_named(view.runtime)
         steps.begin("warm", runtime.first_request)

@@ -18,7 +18,8 @@ Event: TypeAlias = dict[str, Any]
 
 class ProveAnswer(Struct, frozen=True):
     """A whole answer. `finish` is `stop`, `length` or `tool_calls` for each API alike, empty where it never ended.
-    `logprobs` counts the tokens with probabilities. `faults` are breaches of the API's own rules, in words."""
+    `logprobs` counts the tokens with probabilities. `vectors` are in the order of the texts, a score is a vector of one
+    number. `faults` are breaches of the API's own rules, in words."""
 
     text: str = ""
     reasoning: str = ""
@@ -28,6 +29,7 @@ class ProveAnswer(Struct, frozen=True):
     completion_tokens: int | None = None
     logprobs: int = 0
     faults: tuple[str, ...] = ()
+    vectors: tuple[tuple[float, ...], ...] = ()
 
 
 class _Draft(Struct):
@@ -63,6 +65,8 @@ def read_answer(question: Question, payloads: Sequence[str]) -> ProveAnswer:
     for event in events:
         if event.get("error") or event.get("object") == "error" or event.get("type") == "error":
             raise stream_error(event)
+    if question.api in (Api.EMBEDDINGS, Api.RERANK):
+        return _vectors(next(iter(events), {}), len(question.texts))
     whole, parts = _READERS[question.api]
     if not events:
         draft.faults.append("the answer has no content")
@@ -94,6 +98,17 @@ def _events(payloads: Sequence[str], draft: _Draft) -> Iterator[Event]:
 def _is_whole(event: Event) -> bool:
     choice = next(iter(objects_of(event.get("choices"))), {})
     return "message" in choice or event.get("object") == "response" or event.get("type") == "message"
+
+
+def _vectors(body: Event, count: int) -> ProveAnswer:
+    """Of `count` texts: `data` with an `embedding` each, or `results` with a `relevance_score` each, by index."""
+    found: dict[int, tuple[float, ...]] = {}
+    for entry in (*objects_of(body.get("data")), *objects_of(body.get("results"))):
+        index, numbers = entry.get("index"), entry.get("embedding", [entry.get("relevance_score")])
+        if isinstance(index, int) and isinstance(numbers, list):
+            found[index] = tuple(float(each) for each in numbers if isinstance(each, int | float))
+    vectors = tuple(found.get(at, ()) for at in range(count))
+    return ProveAnswer(vectors=vectors, faults=() if all(vectors) else ("a text has no vector or score",))
 
 
 def _usage(body: Event, prompt: str, completion: str) -> tuple[int | None, int | None]:

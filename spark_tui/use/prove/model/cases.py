@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import unicodedata
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import zip_longest
+from operator import mul
 from typing import Any, Final, TypeAlias
 
 from msgspec import Struct
@@ -59,7 +61,7 @@ class Case(Struct, frozen=True):
 def judge(case: Case, target: Target, answers: tuple[ProveAnswer, ...]) -> tuple[Verdict, str]:
     """The verdict, and its evidence: what is wrong, or what came."""
     for answer in answers:
-        for check in (_sound, *case.checks):
+        for check in (_measured if case.question.texts else _sound, *case.checks):
             try:
                 wrong = check(target, answer)
             except SkippedCase as skipped:
@@ -75,6 +77,10 @@ def judge(case: Case, target: Target, answers: tuple[ProveAnswer, ...]) -> tuple
 def shown(answer: ProveAnswer) -> str:
     """An answer in a line: its calls, else its text."""
     calls = " ".join(f"{call.name}({call.arguments})" for call in answer.calls)
+    if answer.vectors and not answer.text:
+        calls = f"{len(answer.vectors)} vectors of {len(answer.vectors[0]):,} dimensions"
+        if len(answer.vectors[0]) == 1:
+            calls = "scores " + ", ".join(f"{score:.3g}" for (score,) in answer.vectors)
     return truncate(clean_line(calls or " ".join(answer.text.split())), 300)
 
 
@@ -430,7 +436,61 @@ def _chat_only() -> Iterator[Case]:
         yield Case(f"chat.tool.{size}k", Area.DEPTH, asked, (calls(_PARIS),), full=size > 8)
 
 
-_GROUPS: Final = zip_longest(*(_basics(api, stream) for api in Api for stream in (False, True)))
+# --- vectors and scores --------------------------------------------------------------------------------------
+
+_PAIRS: Final = (
+    ("How do I bake bread at home?", "Mix flour, water, yeast and salt, let the dough rise, then bake it."),
+    ("What is the capital of France?", "Paris is the capital and the largest city of France."),
+    ("Why does a ship of steel float?", "A hull displaces water that weighs as much as the whole ship."),
+)
+"""Three questions with their answers: each is nearer to its own than to the next one's."""
+
+
+def _measured(_: Target, answer: ProveAnswer) -> str:
+    """The API's own rules; vectors of one length, of finite numbers, none of zeros."""
+    if answer.faults:
+        return "; ".join(answer.faults)
+    lengths = {len(vector) for vector in answer.vectors}
+    if len(lengths) != 1:
+        return f"vectors of different lengths: {', '.join(map(str, sorted(lengths)))}"
+    if not all(math.isfinite(number) for vector in answer.vectors for number in vector):
+        return "a vector or score holds no finite number"
+    return "" if len(answer.vectors[0]) == 1 or all(map(any, answer.vectors)) else "a vector of zeros"
+
+
+def _cosine(one: Sequence[float], other: Sequence[float]) -> float:
+    return math.fsum(map(mul, one, other)) / (math.hypot(*one) * math.hypot(*other))
+
+
+def _pairs_in_order(_: Target, answer: ProveAnswer) -> str:
+    questions, answers = answer.vectors[: len(_PAIRS)], answer.vectors[len(_PAIRS) :]
+    for at, question in enumerate(questions):
+        own, other = _cosine(question, answers[at]), _cosine(question, answers[(at + 1) % len(_PAIRS)])
+        if own <= other:
+            return f"{quote(_PAIRS[at][0])} is nearer to another answer: {own:.3f}, {other:.3f}"
+    return ""
+
+
+def _own_first(_: Target, answer: ProveAnswer) -> str:
+    scores = [vector[0] for vector in answer.vectors]
+    return "" if scores[0] > scores[1] else f"the answer scores {scores[0]:.3g}, another text {scores[1]:.3g}"
+
+
+def _pooling() -> Iterator[Case]:
+    """What a model without text is asked."""
+    texts = tuple(question for question, _ in _PAIRS) + tuple(answer for _, answer in _PAIRS)
+    asked = Question("", api=Api.EMBEDDINGS, texts=texts)
+    yield Case("embeddings.dimension", Area.VECTORS, asked, ())
+    yield Case("embeddings.order", Area.VECTORS, asked, (_pairs_in_order,))
+    for at, (question, own) in enumerate(_PAIRS):
+        other = _PAIRS[(at + 1) % len(_PAIRS)][1]
+        scored = Question(question, api=Api.RERANK, texts=(own, other))
+        yield Case(f"rerank.order.{at + 1}", Area.VECTORS, scored, (_own_first,))
+
+
+POOLING_CASES: Final = tuple(_pooling())
+_CHAT_APIS: Final = (Api.CHAT, Api.RESPONSES, Api.MESSAGES)
+_GROUPS: Final = zip_longest(*(_basics(api, stream) for api in _CHAT_APIS for stream in (False, True)))
 _ALL: Final = (*(case for row in _GROUPS for case in row if case is not None), *_chat_only())
 CASES: Final = tuple(sorted(_ALL, key=lambda case: case.may_compile))
 """In the order in which they are asked: each API has its turn early; what may make an engine compile comes last, and of

@@ -13,9 +13,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from spark_tui.base.context import Context
+from spark_tui.base.engine.runtimes import is_pooling
 from spark_tui.base.engine.state import Endpoint
 from spark_tui.base.errors import (
     ApiKeyRejected,
+    BadRequest,
     ContextOverflow,
     EngineUnreachable,
     NoSuchPath,
@@ -50,6 +52,7 @@ from spark_tui.use.bench.use.bench import Benchmark, EngineCheck, finish_when_ca
 from spark_tui.use.prove.model.answer import ProveAnswer, read_answer
 from spark_tui.use.prove.model.cases import (
     CASES,
+    POOLING_CASES,
     VAULT,
     Case,
     SkippedCase,
@@ -131,14 +134,14 @@ class Prover(Struct, frozen=True):
         cases, MeasurementVoid where the engine ended or was restarted meanwhile, and the error that says why it cannot
         be asked at all.
         """
+        endpoint, conditions = await self.benchmark.target(name)
         cases = [
             case
-            for case in CASES
+            for case in (POOLING_CASES if is_pooling(conditions.flags) else CASES)
             if (not only or case.id.startswith(tuple(only))) and (compiles or not case.may_compile)
         ]
         if not cases:
             raise UsageError(f"No case begins with {', '.join(only)}.", "Try chat.tool, responses or messages.")
-        endpoint, conditions = await self.benchmark.target(name)
         ended = stop or asyncio.Event()
         run = _ProveRun(
             self, endpoint, conditions, report, ended, times or (FULL_TIMES if full else Times()), full=full
@@ -213,7 +216,8 @@ class _ProveRun:
         check = EngineCheck(self._prover.benchmark, self._stop)
         await check.begin(self._conditions.engine)
         async with check.watching():
-            await self._probe()
+            if not is_pooling(self._conditions.flags):
+                await self._probe()
             asking = await unless_stopped(self._ask_all(cases), self._stop)
             if not asking.cancelled():
                 asking.result()
@@ -307,7 +311,11 @@ class _ProveRun:
                 self._dead = error.summary
             return Verdict.FAIL, error.summary
         except SparkError as error:
-            return Verdict.FAIL, truncate(clean_line(" ".join((error.summary, error.detail)).strip()), 300)
+            # An engine of vectors refuses to score, and the other way round.
+            refused = case.area is Area.VECTORS and isinstance(error, BadRequest)
+            return Verdict.SKIP if refused else Verdict.FAIL, truncate(
+                clean_line(" ".join((error.summary, error.detail)).strip()), 300
+            )
         self._silent = 0
         return judge(case, self._target, tuple(answers))
 
