@@ -40,6 +40,7 @@ _BY_FAMILY: Final = (
     (r"glm4", "glm45", "glm45"),
     (r"kimi", "kimi_k2", "kimi_k2"),
     (r"laguna|poolside", "poolside_v1", "poolside_v1"),
+    (r"deepseek_v4", "deepseek_v4", "deepseek_v4"),
     (r"deepseek_v3|deepseek_v32", "deepseek_v3", ""),
 )
 PLAIN_THINK_PARSER: Final = "deepseek_r1"

@@ -179,6 +179,7 @@ UNDERSTOOD: dict[str, tuple[dict[str, Any], int, int, int]] = {
         0,
     ),
     "gpt-oss and Mistral: by the class": (WINDOWED | {"model_type": "gpt_oss"}, 49_152 // 2, 12 * 2048 * 1024, 0),
+    "a pattern by letters": (WINDOWED | {"sliding_window_pattern": "LLLG"}, 12_288, 18 * 2048 * 1024, 0),
     "a pattern by number": (WINDOWED | {"sliding_window_pattern": 6}, 49_152 // 6, 20 * 2048 * 1024, 0),
     "Qwen: from a layer on": (
         WINDOWED | {"use_sliding_window": True, "max_window_layers": 12},
@@ -222,6 +223,11 @@ NOT_UNDERSTOOD: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "another compression": ({"compress_ratio": 4}, "compress_ratio"),
     "a pattern of somebody": ({"local_global_pattern": [0, 1]}, "local_global_pattern"),
+    "letters of somebody": ({"sliding_window": 64, "sliding_window_pattern": "SSF"}, "sliding_window_pattern"),
+    "a pattern in a list, of a class with one": (
+        {"model_type": "mistral", "sliding_window": 64, "sliding_window_pattern": [1, 2]},
+        "sliding_window_pattern",
+    ),
     "a list of numbers": ({"layer_types": [0, 1]}, "layer_types"),
     "a list that is too short": ({"layer_types": ["full_attention"] * 20}, "layer_types"),
     "a word of nobody": ({"layer_types": ["chunked_attention"] * 24}, "layer_types"),

@@ -114,6 +114,10 @@ class Keys:
         """A text, cleaned and cut; empty when there is none."""
         return _cut(self._get(name, str, "a text") or "")
 
+    def value(self, name: str) -> Any:
+        """A value of any type; it does not count as understood."""
+        return self._found.get(name)
+
     def flag(self, name: str) -> bool | None:
         """True, false, or None."""
         return self._get(name, bool, "true or false")
@@ -147,6 +151,7 @@ def _cut(text: str) -> str:
 
 MOST_LAYERS: Final = 10_000
 _PATTERN: Final = {"M": LayerKind.MAMBA, "*": LayerKind.FULL, "-": None, "E": None}
+_LETTERS: Final = {"L": LayerKind.SLIDING, "G": LayerKind.FULL}
 _WORDS: Final = {
     "full_attention": LayerKind.FULL,
     "attention": LayerKind.FULL,
@@ -333,6 +338,12 @@ def _named_kinds(text: Keys, count: int | None) -> list[LayerKind | None] | None
     words = text.texts("layers_block_type") or text.texts("layer_types")
     if words:
         return [_WORDS[word] for word in words] if set(words) <= set(_WORDS) else []
+    letters = text.value("sliding_window_pattern")
+    if isinstance(letters, str):  # EXAONE: LLLG, repeated
+        kinds = [_LETTERS.get(letter) for letter in letters]
+        if None in kinds or not kinds:
+            return []
+        return [kinds[at % len(kinds)] for at in range(min(count or 0, MOST_LAYERS))]
     if numbers := text.numbers("hybrid_layer_pattern"):  # MiMo: 1 has a window
         return [LayerKind.SLIDING if each else LayerKind.FULL for each in numbers] if set(numbers) <= {0, 1} else []
     if numbers := text.numbers("attn_type_list"):  # MiniMax: 1 sees everything, 0 is lightning attention
@@ -479,9 +490,12 @@ def quantization_of(config: Keys, hf_quant: Keys | None) -> Quantization | None:
     return _modelopt(inner, "modelopt") if modelopt and inner is not None else None
 
 
+_OF_EXPERTS: Final = re.compile(r"expert\w*_(?:dtype|format|quant\w*)$|^moe_(?:dtype|format|quant\w*)$")
+
+
 def _experts_format(places: Sequence[Keys]) -> WeightFormat | None:
     """The format of routed experts where a key of its own names one of four bits: `expert_dtype`."""
-    words = (keys.text(key) for keys in places for key in ("expert_dtype", "experts_dtype", "moe_dtype"))
+    words = (keys.text(key) for keys in places for key in keys.unread(_OF_EXPERTS))
     word = next(filter(None, words), "").upper()
     kinds = (WeightFormat.MXFP4, WeightFormat.NVFP4, WeightFormat.FP4, WeightFormat.INT4)
     return next((kind for kind in kinds if kind.value in word), None)
@@ -630,7 +644,7 @@ def facts_from(
 
 # What a drafter reads of its target: hidden states of some layers, its vocabulary.
 _DRAFTER_KEYS: Final = re.compile(
-    r"^(?:target_(?:layer_ids|hidden_size|model)|eagle_(?:aux|config)|dflash_config|draft_vocab_size|medusa_|speculators?_)"
+    r"^(?:(?:num_)?target_(?:layer|hidden|model|vocab)|eagle_(?:aux|config)|dflash_config|draft_vocab_size|medusa_|speculators?_)"
 )
 _DRAFTERS: Final = re.compile(r"Eagle(?!.*VL)|DFlash|Medusa|MLPSpeculator|DraftModel|Assistant(?:Model|ForCausalLM)$")
 _EMBEDDERS: Final = re.compile(
@@ -645,9 +659,12 @@ def _kind(whole: Keys, architecture: str, tensor_names: Sequence[str], files: Co
         return ModelKind.DRAFTER, f"key {truncate(clean_line(keys[0]), 80)}"
     if _DRAFTERS.search(architecture):
         return ModelKind.DRAFTER, f"architecture {architecture}"
-    ends = any(re.search(r"lm_head|embed|wte|output\.weight", name) for name in tensor_names)
-    if "fc.weight" in tensor_names and not ends:
-        return ModelKind.DRAFTER, "its tensors: fc, and neither embedding nor output head"
+    ends = any(re.search(r"lm_head|embed|wte|output\.|^head\.", name) for name in tensor_names)
+    joint = "mask_token_id" in whole or any(name.startswith("fc.") for name in tensor_names)
+    if tensor_names and joint and not ends:
+        return ModelKind.DRAFTER, "its tensors: neither embedding nor output head"
+    if "d2t" in tensor_names:
+        return ModelKind.DRAFTER, "tensor d2t"
     if architecture.endswith("ForSequenceClassification"):
         labels = whole.inner("id2label")
         if (whole.integer("num_labels") or (len(labels) if labels is not None else 2)) == 1:
@@ -667,7 +684,9 @@ def _expert_weights(text: Keys) -> int | None:
 
 
 def _experts(text: Keys) -> Experts | None:
-    routed = text.positive("num_experts", "n_routed_experts", "num_local_experts", "moe_num_experts")
+    routed = text.positive(
+        "num_experts", "n_routed_experts", "num_local_experts", "moe_num_experts", "num_routed_experts"
+    )
     each = text.positive(
         "num_experts_per_tok",
         "num_experts_per_token",

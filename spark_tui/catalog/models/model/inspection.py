@@ -33,8 +33,8 @@ _MUCH: Final = 0.3
 _TIGHT: Final = 0.85
 _GIVES: Final = {
     ModelKind.DRAFTER: "speculates for another model, and is not served alone",
-    ModelKind.EMBEDDING: "returns vectors, no text",
-    ModelKind.RERANKER: "returns scores, no text",
+    ModelKind.EMBEDDING: "returns vectors, no text; a pooling runner serves it",
+    ModelKind.RERANKER: "returns scores, no text; a pooling runner serves it",
 }
 
 

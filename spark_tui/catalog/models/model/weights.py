@@ -153,6 +153,7 @@ MUCH_TABLE: Final = 0.05
 _MATRIX_SLACK: Final = 0.1
 """Of the matrices of an expert: biases, padding."""
 _WIDE: Final = ("BF16", "F16", "F32", "F64")
+_TOKENS: Final = r"(?:embed_tokens|wte|embed|embeddings|tok_embeddings|word_embeddings)"
 _CLASSES: Final = tuple(
     (re.compile(pattern), module)
     for pattern, module in (
@@ -162,13 +163,15 @@ _CLASSES: Final = tuple(
         ),
         (r"(?:^|\.)(?:audio\w*|speech\w*|embed_audio|sound\w*)\.", ModuleClass.AUDIO),
         (r"norm(?:\.|$)|layernorm|norm_f(?:\.|$)", ModuleClass.NORM),
-        (r"(?:^|\.)lm_head\.|(?:^|\.)output\.weight", ModuleClass.HEAD),
+        (r"(?:^|\.)(?:lm_head\.|output\.weight|head\.weight)", ModuleClass.HEAD),
+        # All that is looked up but the tokens' own embedding: by n-grams, by layer, by position.
         (
-            r"^(?!.*(?:proj|norm|gate|linear|conv)).*(?:n_?gram|engram|per_layer|lookup|layers\.\d+\..*(?:embed|table)"
-            r"|(?:^|\.)(?:wpe|embed_positions|(?:position|token_type)_embeddings)\b)",
+            r"^(?!.*(?:proj|norm|gate|linear|conv))(?=.*(?:embed|table|lookup|n_?gram|wpe\.))"
+            r"(?:.*(?:n_?gram|per_layer|ple\.|lookup|layers\.\d)"
+            rf"|(?!.*(?:^|\.){_TOKENS}\.(?:weight\.)?[^.]*$))",
             ModuleClass.TABLE,
         ),
-        (r"(?:^|\.)(?:embed_tokens|wte|embeddings|tok_embeddings|word_embeddings)\b", ModuleClass.EMBEDDING),
+        (rf"(?:^|\.){_TOKENS}\b", ModuleClass.EMBEDDING),
         (r"\.shared_experts?[._]|\.shared_mlp\.", ModuleClass.SHARED_EXPERT),
         (r"\.experts\.|\.experts_", ModuleClass.EXPERTS),
         (r"\.(?:router|gate)\.(?!proj)|\.e_score_correction_bias|\.shared_expert_gate", ModuleClass.ROUTER),
