@@ -224,7 +224,8 @@ class ProcfsHost:
     def make_folders(self, paths: Sequence[Path]) -> None:
         for path in paths:
             try:
-                self._inside(path).mkdir(parents=True, exist_ok=True)
+                if not self.has_file(path):  # a single file may be mounted
+                    self._inside(path).mkdir(parents=True, exist_ok=True)
             except OSError as error:
                 raise folder_error(path, error) from error
 

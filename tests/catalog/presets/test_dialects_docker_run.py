@@ -16,13 +16,13 @@ from spark_tui.base.secret import mask_secrets
 from spark_tui.base.shell import find_commands
 from spark_tui.catalog.presets.adapter.store import PresetFiles, parse
 from spark_tui.catalog.presets.model.dialects.docker_run import from_docker_run
+from spark_tui.catalog.presets.model.dialects.found_files import with_commands
 from spark_tui.catalog.presets.model.dialects.importing import (
     CollectedFiles,
     ExaminedRecipe,
     FoundFile,
     Registry,
     examine,
-    with_commands,
 )
 from spark_tui.catalog.presets.model.overrides import Overrides, overrides_from_pairs
 from spark_tui.catalog.presets.model.plan import plan
@@ -346,8 +346,7 @@ def test_each_engine_of_a_compose_file_is_imported() -> None:
 @pytest.mark.parametrize(
     ("old", "new", "says"),
     [
-        ("${NAME:-mine}", "${NAME}", "only your shell can fill in"),
-        ("ipc: host", "mem_limit: 64g", "--mem-limit"),
+        ("${NAME:-mine}", "${NAME}", "needs values that stand nowhere: NAME. "),
         ("~/vllm/notes", "/etc", "outside the model store"),
     ],
 )
@@ -494,6 +493,9 @@ def test_a_variable_of_the_container_names_the_model_of_its_script() -> None:
             "-v ~/.cache/huggingface:/root/.cache/huggingface",
             "~/.cache/huggingface is replaced by spark-tui's model store",
         ),
+        ("-v hf:/root/.cache", "The volume hf at /root/.cache is replaced by spark-tui's model store"),
+        ("-v notes:/notes", "-v notes:/notes is left out"),
+        ("-v /srv/other:/data", "-v /srv/other:/data is kept. Allow it once"),
         ("-v $HOME/vllm-compile-cache:/root/.cache/vllm", "keeps the compile caches of every image itself"),
         ("-e HF_HOME=/root/.cache/huggingface", "HF_HOME is left out"),
         ("--device nvidia.com/gpu=all", "is --gpus all here"),
@@ -511,8 +513,7 @@ def test_what_becomes_something_else_is_told(options: str, says: str) -> None:
     [
         ("-p 8265:8265", "is not the server's port, which is 8000. A preset publishes one port"),
         ("-p 8000:8000 -p 8001:8000", "A preset publishes one port"),
-        ("-v /srv/other:/data", "lies outside the model store (/home/nv/vllm). Put those files into the store"),
-        ("-v cache:/root/.cache/huggingface", "named volume"),
+        ("-v /etc/other:/data", "lies outside the model store (/home/nv/vllm). Put those files into the store"),
         ("--env-file ./keys.env", "Write the whole path"),
         ("--env-file /etc/keys.env", "is not read by a preset"),
         ("--memory 100g", "does not bound what the GPU takes"),

@@ -14,7 +14,8 @@ from spark_tui.base.finding import Finding, Severity
 from spark_tui.base.host.vitals import HostPaths
 from spark_tui.catalog.presets.adapter.imports import FolderRecipeStore
 from spark_tui.catalog.presets.adapter.store import parse
-from spark_tui.catalog.presets.model.dialects.importing import examine, names_of, with_commands
+from spark_tui.catalog.presets.model.dialects.found_files import with_commands
+from spark_tui.catalog.presets.model.dialects.importing import examine, names_of
 from spark_tui.catalog.presets.model.overrides import Overrides
 from spark_tui.catalog.presets.model.plan import plan
 from spark_tui.catalog.presets.model.preset import Origin, Preset
@@ -190,10 +191,18 @@ def test_a_mount_of_a_system_folder_is_found_on_reading_and_refused_at_the_launc
     assert {each.id for each in findings_of(preset, ()) if each.severity is E} == {"system_mounts"}
     with pytest.raises(PresetError):
         plan(preset, Overrides(), PATHS)
-    harmless = replace(
-        preset, mounts=("notes:/notes", "/home/ada/vllm/x:/x", "~/.cache/huggingface:/hf", "/data:/data")
-    )
-    assert findings_of(harmless, ()) == findings_of(ALONE[0], ())
+    assert findings_of(replace(preset, mounts=("notes:/notes",)), ()) == findings_of(ALONE[0], ())
+
+
+def test_a_folder_outside_the_store_is_mounted_once_the_person_allows_it() -> None:
+    mounts = ("~/.cache/huggingface:/hf", "/data:/data:ro")
+    preset = replace(ALONE[0], origin=Origin.USER, mounts=("notes:/notes", *mounts))
+    assert [each for each in rights_of(preset) if each[0] == "volumes"] == [("volumes", each) for each in mounts]
+    assert "volumes" in unallowed(preset)
+    assert "volumes" not in unallowed(replace(preset, allowed=("volumes",)))
+    assert {"/hf", "/data"} <= {each.target for each in plan(preset, Overrides(), PATHS).spec.mounts}
+    with pytest.raises(PresetError):
+        plan(replace(preset, origin=Origin.REGISTRY), Overrides(), PATHS)
 
 
 HOSTILE = """\

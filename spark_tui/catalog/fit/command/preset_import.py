@@ -49,16 +49,22 @@ _IMPORT_EXAMPLES = """\
 @command("import", _IMPORT_EXAMPLES)
 @click.argument("source", metavar="FILE|FOLDER|NAME|-")
 @click.option("--name", default="", metavar="NAME", help="The preset's name.  [the file's, the container's]")
+@click.option(
+    "--set", "pairs", multiple=True, metavar="NAME=VALUE", help="A variable of a Compose file, unit or script."
+)
 @click.option("--force", "replace", is_flag=True, help="Replace a preset of that name.")
-def import_presets(session: Session, source: str, name: str, replace: bool) -> None:
-    """Import recipes of eugr (version 1), sparkrun (version 2) and vLLM, and docker run commands, as your presets.
+def import_presets(session: Session, source: str, name: str, pairs: tuple[str, ...], replace: bool) -> None:
+    """Import recipes of eugr (version 1), sparkrun (version 2) and vLLM, Compose files, units and scripts as presets.
 
-    A file, a folder of them, or a registry cloned with git; a script, guide or post with recipes or docker run
-    commands in it; - for standard input. Nothing in them is run: hooks and mods are shown. Keys and tokens are removed.
-    NAME of a registry's recipe makes a copy that remembers its commit and hash: `presets show` and doctor say when the
-    recipe there changes.
+    A file, a folder of them, or a registry cloned with git; a guide or post with recipes or docker run commands in it;
+    - for standard input. Podman quadlets, Kubernetes manifests and llama-swap configurations too. Nothing in them is
+    run: hooks and mods are shown. Keys and tokens are removed. NAME of a registry's recipe makes a copy that
+    remembers its commit and hash: `presets show` and doctor say when the recipe there changes.
     """
     given = PastedText(_piped(session), "standard input") if source == "-" else Path(source)
+    values = dict(pair.split("=", 1) for pair in pairs if "=" in pair)
+    if len(values) < len(pairs):
+        raise UsageError("--set takes a name and a value.", "Write: --set NAME=VALUE")
     is_file = isinstance(given, Path) and given.exists()
 
     async def work(context: Context) -> ImportReport:
@@ -76,6 +82,7 @@ def import_presets(session: Session, source: str, name: str, replace: bool) -> N
             replace=replace,
             paths=context.paths,
             auto=context.settings.memory_share == "auto",
+            values=values,
         )
 
     report = session.run(work, changes=True)

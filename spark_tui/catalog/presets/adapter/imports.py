@@ -19,16 +19,17 @@ from spark_tui.base.files import write_whole
 from spark_tui.base.shell import unquoted
 from spark_tui.base.text import clean_line, truncate
 from spark_tui.catalog.presets.adapter.store import MAX_BYTES, SUFFIXES, decoded, parse, read_text
-from spark_tui.catalog.presets.model.dialects.container_files import compose_commands, is_compose
+from spark_tui.catalog.presets.model.dialects.compose_files import has_engine, is_compose
+from spark_tui.catalog.presets.model.dialects.found_files import blocks_within
 from spark_tui.catalog.presets.model.dialects.importing import (
     CollectedFiles,
     FoundFile,
     Registry,
-    blocks_within,
     is_recipe,
     licence_of,
     remote_of,
 )
+from spark_tui.catalog.presets.model.dialects.launchers import HOME, Beside, NothingBeside
 from spark_tui.catalog.presets.model.preset import ListValue, MappingValue, Node, compact
 
 MAX_SCRIPT_BYTES: Final = 64 * 1024
@@ -39,6 +40,7 @@ MODEL_FOLDER: Final = "models"
 _TAXONOMY: Final = "taxonomy.yaml"
 
 _MANIFEST: Final = Path(".sparkrun/registry.yaml")
+_ETC: Final = Path("/etc")
 _LICENCE_FILES: Final = ("LICENSE", "LICENSE.md", "LICENSE.txt", "LICENCE", "COPYING")
 _LEVELS_UP: Final = 6
 _LEVELS_TO_MODS: Final = 3
@@ -145,6 +147,35 @@ FILE_MODE: Final = 0o644
 _SCRIPT: Final = "run.sh"
 
 
+class FolderFiles:
+    """The Beside port: regular files below a folder, and, with the person's `home`, those below it and in /etc."""
+
+    def __init__(self, root: Path, home: Path | None) -> None:
+        self._home = home
+        self._roots = (root,) if home is None else (root, home.resolve(), _ETC)
+
+    def text(self, path: str) -> str | None:
+        place = self._roots[0] / path
+        if path.startswith(f"{HOME}/") and self._home is not None:
+            place = self._home / path[len(HOME) + 1 :]
+        if not any((place.parent.resolve() / place.name).is_relative_to(root) for root in self._roots):
+            raise PresetError(f"The file names {clean_line(path)}, outside its folder.", "Copy it beside the file.")
+        try:
+            return decoded(read_bytes(place, MAX_BYTES), place)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            link = " It is a link, and links are not followed." if place.is_symlink() else ""
+            raise PresetError(
+                f"The file names {clean_line(path)}, which cannot be read: {error.strerror or error}.{link}",
+                "Put a regular file there.",
+            ) from None
+
+    def document(self, path: str) -> Node | None:
+        text = self.text(path)
+        return None if text is None else parse(text, path)
+
+
 class FolderRecipeStore:
     """The RecipeStore port. `own` is the person's preset folder; None where nothing may be written."""
 
@@ -177,6 +208,9 @@ class FolderRecipeStore:
             walk.scripts_in(root / folder)
         registry = described(root, mods, walk.scripts)
         return CollectedFiles(registry, *walk.result(found), tuple(walk.passed_over))
+
+    def beside(self, root: str, home: str) -> Beside:
+        return FolderFiles(Path(root), Path(home) if home else None) if root else NothingBeside()
 
     def given(self, text: str, called: str) -> CollectedFiles:
         if len(text) > MAX_BYTES:
@@ -244,8 +278,7 @@ def _read_text(name: str, text: str, place: str) -> FoundFile:
 
 def _is_known(document: Node | None) -> bool:
     """Whether it is a recipe, or a Compose file with an engine."""
-    compose = isinstance(document, MappingValue) and is_compose(document) and compose_commands(document)
-    return is_recipe(document) or bool(compose)
+    return is_recipe(document) or (isinstance(document, MappingValue) and is_compose(document) and has_engine(document))
 
 
 # --- walking ----------------------------------------------------------------------------------------------

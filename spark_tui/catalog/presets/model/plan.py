@@ -50,8 +50,8 @@ from spark_tui.base.secret import secret_variables
 from spark_tui.base.settings import ExposureChoice
 from spark_tui.catalog.presets.model.command import HOST_NETWORK, Command, command_of, render_env
 from spark_tui.catalog.presets.model.overrides import Overrides, pairs_of
-from spark_tui.catalog.presets.model.preset import Preset
-from spark_tui.catalog.presets.model.recipe import parse_gpus, parse_mount
+from spark_tui.catalog.presets.model.preset import Origin, Preset
+from spark_tui.catalog.presets.model.recipe import is_system_folder, parse_gpus, parse_mount
 
 SHM_SIZE: Final = 10 * GIB
 OOM_SCORE_ADJ: Final = 800
@@ -359,7 +359,8 @@ def model_in_container(model: str, paths: HostPaths) -> str:
 def mounts_of(preset: Preset, paths: HostPaths) -> tuple[Mount, ...]:
     """The store, the compile caches, and what the recipe adds; of two mounts with one target the recipe's counts.
 
-    Raises PresetError for a mount that leaves the store: a recipe may come from a stranger.
+    Raises PresetError for a mount that leaves the store, as a recipe may come from a stranger: of the person's own
+    recipes for folders of the system alone. Others are a right that the person allows.
     """
     found = {STORE_TARGET: Mount(posixpath.normpath(paths.store), STORE_TARGET)}
     if preset.options.user in _ROOT_USERS:
@@ -376,7 +377,8 @@ def mounts_of(preset: Preset, paths: HostPaths) -> tuple[Mount, ...]:
             summary = f"The mount {text!r} cannot be used."
             raise PresetError(summary, "For example: notes:/notes:ro", file=preset.file) from None
         host, target = _absolute(source, paths), posixpath.normpath(target)
-        if _within(host, paths.store) is None and _within(host, paths.caches) is None:
+        inside = _within(host, paths.store) or _within(host, paths.caches)
+        if inside is None and (preset.origin is not Origin.USER or is_system_folder(host)):
             raise PresetError(
                 f"The mount {source} lies outside the model store ({paths.store}).",
                 "Put those files into the store, or remove the mount from the recipe.",

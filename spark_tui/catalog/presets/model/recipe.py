@@ -27,7 +27,7 @@ from spark_tui.base.engine.runtimes import (
 from spark_tui.base.errors import PresetError
 from spark_tui.base.quantities import parse_bytes
 from spark_tui.base.secret import SECRET_MASK, holds_secret, is_secret_name
-from spark_tui.base.text import clean, clean_line, truncate
+from spark_tui.base.text import clean, clean_line, lazy_pattern, truncate
 from spark_tui.catalog.presets.model.preset import (
     NO_GPU,
     ContainerOptions,
@@ -197,13 +197,20 @@ _OWN_REFERENCE: Final = re.compile(r"\$(?:\{[A-Za-z_]\w*(?::?-)?\}|[A-Za-z_]\w*)
 
 
 class Dialect(StrEnum):
-    """Whose recipe a file is."""
+    """What a file is: whose recipe, or what else starts an engine."""
 
     SPARKRUN = "sparkrun recipe (version 2)"
     EUGR = "eugr recipe (version 1)"
     SPARK_PULSE = "spark-pulse recipe (version 2)"
     VLLM = "vLLM recipe"
     DOCKER_RUN = "docker run command"
+    COMPOSE = "Compose file"
+    UNIT = "systemd unit"
+    QUADLET = "Podman quadlet"
+    KUBERNETES = "Kubernetes manifest"
+    SCRIPT = "shell script"
+    LLAMA_SWAP = "llama-swap configuration"
+    ENV_FILE = ".env file"
 
 
 def dialect_of(document: MappingValue) -> Dialect:
@@ -380,6 +387,10 @@ _URL: Final = re.compile(r"https://[A-Za-z0-9.-]+/[A-Za-z0-9._~/%+-]+")
 _COUNT: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([KMBT]?)", re.IGNORECASE)
 _COUNT_FACTORS: Final = {"": 1.0, "K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
 _SIZE: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(B|[KMGT]i?B)", re.IGNORECASE)
+_SYSTEM_FOLDER: Final = lazy_pattern(
+    r"/|~|/(bin|boot|dev|etc|lib|proc|run|sbin|sys|usr|var/lib/docker|var/run)(/.*)?|/home(/[^/]+)?|/root|/var"
+    r"|(~|/root|/home/[^/]+)/\.(aws|config|docker|gnupg|kube|ssh)(/.*)?"
+)
 _MOUNT: Final = re.compile(r"(?P<source>[^:\s]+):(?P<target>/[^:\s]*)(?::(?P<mode>ro|rw))?")
 
 
@@ -417,6 +428,11 @@ def parse_mount(text: str) -> tuple[str, str, bool]:
     if match is None or ".." in (match["source"] + "/" + match["target"]).split("/"):
         raise ValueError(text)
     return match["source"], match["target"], match["mode"] == "ro"
+
+
+def is_system_folder(path: str) -> bool:
+    """Whether a folder of the machine holds its system, or a person's keys: no launch mounts it."""
+    return _SYSTEM_FOLDER.fullmatch(path) is not None
 
 
 def _volume(text: str) -> str:

@@ -1,7 +1,7 @@
 """What a recipe asks of the machine beyond what an engine needs. Each right has a name, by which a person allows it.
 
-The names are those of the recipe's own keys, and `preload` (LD_PRELOAD), `piped_shell` (a shell that runs what comes
-from the network) and `image` (one of an unknown publisher).
+The names are those of the recipe's own keys (`volumes`: folders outside the model store), and `preload` (LD_PRELOAD),
+`piped_shell` (a shell that runs what comes from the network) and `image` (one of an unknown publisher).
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from spark_tui.base.finding import Change, Finding, Severity
 from spark_tui.base.text import clean_line, lazy_pattern, truncate
 from spark_tui.catalog.presets.model.command import render
 from spark_tui.catalog.presets.model.preset import Preset
+from spark_tui.catalog.presets.model.recipe import is_system_folder
 
 # Severity, summary and remedy by id, the worst first.
 _FINDINGS: Final = {
@@ -66,10 +67,6 @@ _CAPABILITY: Final = lazy_pattern(
     re.IGNORECASE,
 )
 _DEVICE: Final = lazy_pattern(r"/dev/(infiniband|nvidia[\w-]*|dri|gdrdrv)(/.*)?|nvidia\.com/gpu=.*")
-_SYSTEM_FOLDER: Final = lazy_pattern(
-    r"/|~|/(bin|boot|dev|etc|lib|proc|run|sbin|sys|usr|var/lib/docker|var/run)(/.*)?|/home(/[^/]+)?|/root|/var"
-    r"|(~|/root|/home/[^/]+)/\.(aws|config|docker|gnupg|kube|ssh)(/.*)?"
-)
 # An image of docker.io without an owner was built on this machine, or is one of Docker's own.
 _PUBLISHER: Final = lazy_pattern(
     r"docker\.io/(avarok|eugr|lmsysorg|ollama|scitrera|spark-tui|sparkarena|vllm)/.*|nvcr\.io/nvidia/.*"
@@ -115,6 +112,11 @@ def rights_of(preset: Preset) -> Change:
                     (found[1], found[2])
                     for key, value in (*preset.unknown, ("network", options.network), ("ipc", options.ipc))
                     if (found := _NAMESPACE.fullmatch(f"{key.rpartition('.')[2]}={value}"))
+                ),
+                *(
+                    ("volumes", each)
+                    for each in preset.mounts
+                    if each.startswith(("/", "~")) and not is_system_folder(_path(each))
                 ),
                 *(("preload", each) for each in re.findall(r"\bLD_(?:PRELOAD|AUDIT)=\S+", code)),
                 *(("piped_shell", line) for line in piped_shells(code)),
@@ -162,7 +164,7 @@ def findings_of(preset: Preset, scripts: Iterable[str] | None = None) -> tuple[F
     reads the recipe, also what a launch refuses or does not run."""
     asked = rights_of(preset)
     if scripts is not None:
-        asked += tuple(("mounts", each) for each in preset.mounts if _SYSTEM_FOLDER.fullmatch(_path(each)))
+        asked += tuple(("mounts", each) for each in preset.mounts if is_system_folder(_path(each)))
         asked += tuple(("script", line) for text in (*preset.hooks, *scripts) for line in piped_shells(text))
     group = {name: "allowed_rights" if name in preset.allowed else _OTHERS.get(name, "takes_host") for name, _ in asked}
     found = ((id_, tuple(each for each in asked if group[each[0]] == id_)) for id_ in _FINDINGS)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import posixpath
+from collections.abc import Collection, Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import Protocol
@@ -15,6 +16,8 @@ from spark_tui.base.errors import RefusedError, SparkError, UsageError
 from spark_tui.base.host.vitals import HostPaths
 from spark_tui.base.ports import port_named
 from spark_tui.base.text import clean_line, truncate
+from spark_tui.catalog.presets.model.dialects.docker_run import ids_of
+from spark_tui.catalog.presets.model.dialects.found_files import with_commands
 from spark_tui.catalog.presets.model.dialects.importing import (
     CollectedFiles,
     ExaminedRecipe,
@@ -23,8 +26,8 @@ from spark_tui.catalog.presets.model.dialects.importing import (
     examine,
     names_of,
     own_name,
-    with_commands,
 )
+from spark_tui.catalog.presets.model.dialects.launchers import Beside
 from spark_tui.catalog.presets.model.overrides import SHARE, Overrides
 from spark_tui.catalog.presets.model.plan import plan
 from spark_tui.catalog.presets.model.rules.check import deviations
@@ -75,6 +78,9 @@ class RecipeStore(Protocol):
         Raises UsageError for a path that is neither, PresetError for a folder that is too large.
         """
 
+    def beside(self, root: str, home: str) -> Beside:
+        """The files that a file below `root` may name; with the person's `home`, also by a whole path."""
+
     def given(self, text: str, called: str) -> CollectedFiles:
         """A text in place of a file. Raises PresetError for one that is too large."""
 
@@ -100,18 +106,26 @@ def import_recipes(
     replace: bool = False,
     paths: HostPaths | None = None,
     auto: bool = False,
+    values: Mapping[str, str] | None = None,
 ) -> ImportReport:
     """Imports a recipe file, every recipe of a folder, or every `docker run` of a text.
 
     `builtin` are the names of our own presets, `name` the preset's name for a single file; `paths` is where the store
-    lies, which a command's mounts are held against; `auto`: a launch settles its memory share by itself. A preset that
-    is there already is left alone, ours or the person's, unless `replace`.
+    lies, which a command's mounts are held against; `auto`: a launch settles its memory share by itself; `values` are
+    those of a launcher's variables. A preset that is there already is left alone, ours or the person's, unless
+    `replace`.
     Raises UsageError for a path or name that cannot be used, PresetError for a folder or text that is too large.
     """
     gathered = store.given(source.text, source.called) if isinstance(source, PastedText) else store.gather(source)
-    files = tuple(each for found in gathered.files for each in with_commands(found))
+    pasted, root = isinstance(source, PastedText), gathered.registry.root
+    beside = store.beside(root, paths.home if paths is not None and not pasted else "")
+    known = {**ids_of(paths), **(values or {})}
+    files = tuple(
+        each
+        for found in gathered.files
+        for each in with_commands(found, posixpath.join(root, found.path), beside, known)
+    )
     names = names_of(tuple(found.path for found in files))
-    pasted = isinstance(source, PastedText)
     names |= {found.path: own_name(found) for found in files if pasted or (found.line and not found.command)}
     if name:
         if len(names) > 1:

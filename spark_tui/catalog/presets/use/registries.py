@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -15,11 +17,11 @@ from spark_tui.base.executors import in_thread
 from spark_tui.base.finding import Finding, Severity
 from spark_tui.base.ports import Clock, port_named
 from spark_tui.base.text import clean_line
+from spark_tui.catalog.presets.model.dialects.found_files import with_commands
 from spark_tui.catalog.presets.model.dialects.importing import (
     ExaminedRecipe,
     examine,
     plain_name,
-    with_commands,
     with_source,
 )
 from spark_tui.catalog.presets.model.preset import MappingValue, Origin, Preset, PresetCatalogue, RecipeSource
@@ -253,7 +255,9 @@ class RegistryManager(Struct, eq=False):
         tree = self._store.tree(pinned.name, commit)
         gathered = self._recipes.gather(tree)
         gathered = replace(gathered, registry=replace(gathered.registry, address=pinned.address, commit=commit))
-        files = tuple(each for found in gathered.files for each in with_commands(found))
+        beside = self._recipes.beside(gathered.registry.root, "")
+        place = partial(posixpath.join, gathered.registry.root)
+        files = tuple(each for found in gathered.files for each in with_commands(found, place(found.path), beside))
         names = _names(pinned.name, (each.path for each in files))
         skipped = (f"{each.file.removeprefix(f'{tree}/')}: {each.summary}" for each in gathered.passed_over)
         found = {names[each.path]: examine(each, gathered, names[each.path], chosen=True) for each in files}

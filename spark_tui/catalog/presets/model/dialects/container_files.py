@@ -5,8 +5,6 @@ Each makes the container that `docker run` makes, and raises UsageError for one 
 
 from __future__ import annotations
 
-import re
-import shlex
 from collections.abc import Iterator
 from typing import Final
 
@@ -20,20 +18,15 @@ from spark_tui.base.engine.docker_run import (
     render_lines,
     restart_value,
 )
-from spark_tui.base.engine.runtimes import recognised
 from spark_tui.base.engine.units import RESTART_SECONDS, START_LIMITS, word
 from spark_tui.base.errors import UsageError
 from spark_tui.base.quantities import docker_size
 from spark_tui.catalog.presets.model.dialects.recipe_files import (
     Value,
     comment,
-    is_true,
     node_of,
-    scalar,
-    sub_table,
     yaml_text,
 )
-from spark_tui.catalog.presets.model.preset import ListValue, MappingValue, Node, ScalarValue, compact
 
 DOCKER: Final = "/usr/bin/docker"
 CDI_KIND: Final = "nvidia.com/gpu"
@@ -107,133 +100,6 @@ def _without_variables(value: Value) -> Value:
     if isinstance(value, dict):
         return {key: _without_variables(item) for key, item in value.items()}
     return [_without_variables(item) for item in value] if isinstance(value, list) else value
-
-
-_COMPOSE_OPTIONS: Final = {
-    "environment": "-e", "env_file": "--env-file", "volumes": "-v", "ports": "-p", "ipc": "--ipc", "user": "--user",
-    "shm_size": "--shm-size", "network_mode": "--network", "restart": "--restart", "cap_add": "--cap-add",
-    "devices": "--device", "security_opt": "--security-opt", "runtime": "--runtime", "platform": "--platform",
-    "entrypoint": "--entrypoint", "gpus": "--gpus", "oom_score_adj": "--oom-score-adj", "ulimits": "--ulimit",
-}  # fmt: skip
-_COMPOSE_SWITCHES: Final = ("privileged", "init")
-_COMPOSE_IGNORED: Final = frozenset(
-    ("image", "command", "container_name", "deploy", "build", "depends_on", "healthcheck", "networks", "logging",
-     "profiles", "pull_policy", "hostname", "stdin_open", "tty", "expose", "labels", "stop_grace_period", "annotations",
-     "stop_signal", "attach", "scale")
-)  # fmt: skip
-"""What is said elsewhere, and what a single server does without."""
-_UNQUOTED: Final = re.compile(r'[\\"`]')
-
-
-def is_compose(document: Node | None) -> bool:
-    """Whether a YAML file is one of Compose: services that are mappings, and nothing of a recipe."""
-    if not isinstance(document, MappingValue) or document.get("model") is not None:
-        return False
-    services = sub_table(document, "services").entries
-    return bool(services) and all(isinstance(each.node, MappingValue) for each in services)
-
-
-def compose_commands(document: MappingValue) -> tuple[tuple[str, int, str], ...]:
-    """Name, line and `docker run` command of each service with an engine. Variables of Compose stay in the command."""
-    found: list[tuple[str, int, str]] = []
-    for entry in sub_table(document, "services").entries:
-        service = entry.node
-        image = service.get("image") if isinstance(service, MappingValue) else None
-        if not isinstance(service, MappingValue) or image is None:
-            continue
-        command = _compose_list(service, "command", split=True)
-        entrypoint = _compose_list(service, "entrypoint", split=True)
-        if not recognised(compact(image.node), (*entrypoint, *command)):
-            continue
-        words = ["docker", "run", "-d", "--name", _compose_name(service, entry.key)]
-        for each in service.entries:
-            if each.key == "entrypoint":
-                words += ["--entrypoint", entrypoint[0]] if entrypoint else []
-            elif each.key in _COMPOSE_OPTIONS:
-                for value in _compose_values(service, each.key):
-                    words += [_COMPOSE_OPTIONS[each.key], value]
-            elif each.key in _COMPOSE_SWITCHES:
-                words += [f"--{each.key}"] if is_true(service, each.key) else []
-            elif each.key not in _COMPOSE_IGNORED and not each.key.startswith("x-"):
-                words += [f"--{each.key.replace('_', '-')}", compact(each.node)]  # it will be refused by name
-        words += [*_compose_devices(service), compact(image.node), *entrypoint[1:], *command]
-        found.append((entry.key, entry.line, " ".join(map(_double_quoted, words))))
-    return tuple(found)
-
-
-def _compose_name(service: MappingValue, key: str) -> str:
-    named = scalar(service, "container_name")
-    return named if isinstance(named, str) and named else key
-
-
-def _compose_list(service: MappingValue, key: str, *, split: bool = False) -> tuple[str, ...]:
-    """A list's items as texts, or a text: as one, or with `split` its words."""
-    entry = service.get(key)
-    if entry is None or (isinstance(entry.node, ScalarValue) and entry.node.value is None):
-        return ()
-    if isinstance(entry.node, ListValue):
-        return tuple(map(compact, entry.node.items))
-    text = compact(entry.node)
-    try:
-        return tuple(shlex.split(text)) if split else (text,)
-    except ValueError:
-        return (text,)
-
-
-def _compose_values(service: MappingValue, key: str) -> Iterator[str]:
-    """The values of an option, in the words of `docker run`."""
-    entry = service.get(key)
-    node = entry.node if entry is not None else None
-    if isinstance(node, MappingValue):
-        for each in node.entries:
-            if isinstance(each.node, MappingValue):  # a limit with two bounds
-                bounds = (compact(bound.node) for name in ("soft", "hard") if (bound := each.node.get(name)))
-                yield f"{each.key}={':'.join(bounds)}"
-            else:
-                unset = isinstance(each.node, ScalarValue) and each.node.value is None
-                yield each.key if unset else f"{each.key}={compact(each.node)}"
-        return
-    for item in node.items if isinstance(node, ListValue) else (node,):
-        if isinstance(item, MappingValue):
-            yield _compose_long(item, key)
-        elif item is not None:
-            text = compact(item)
-            if key != "volumes" or text[:1] in ("/", "~", ".", "$") or text.partition(":")[2] not in _CACHE_TARGETS:
-                yield "$HOME" + text[1:] if text.startswith("~/") else text
-
-
-def _compose_long(item: MappingValue, key: str) -> str:
-    """A port or mount in the long form."""
-
-    def text(name: str) -> str:
-        found = item.get(name)
-        return compact(found.node) if found is not None else ""
-
-    if key == "ports":
-        address = ":".join(filter(None, (text("host_ip"), text("published"), text("target"))))
-        return f"{address}/{text('protocol')}" if text("protocol") else address
-    source = text("source")
-    source = "$HOME" + source[1:] if source.startswith("~/") else source
-    return f"{source}:{text('target')}{':ro' if is_true(item, 'read_only') else ''}"
-
-
-_CACHE_TARGETS: Final = ("/root/.cache/huggingface", "/root/.cache/huggingface/hub", "/root/.cache/vllm")
-"""Places whose named volume is left out: a launch mounts its own store and compile caches there."""
-
-
-def _compose_devices(service: MappingValue) -> tuple[str, ...]:
-    """`--gpus` of a service's reservations."""
-    reserved = sub_table(sub_table(sub_table(service, "deploy"), "resources"), "reservations").get("devices")
-    for device in reserved.node.items if reserved is not None and isinstance(reserved.node, ListValue) else ():
-        if isinstance(device, MappingValue) and "gpu" in _compose_list(device, "capabilities"):
-            chosen = _compose_list(device, "device_ids")
-            return ("--gpus", f"device={','.join(chosen)}" if chosen else str(scalar(device, "count") or "all"))
-    return ()
-
-
-def _double_quoted(text: str) -> str:
-    """A word for a POSIX shell in which variables still count; `$$` is Compose's way to write a dollar."""
-    return '"' + _UNQUOTED.sub(r"\\\g<0>", text).replace("$$", "\\$") + '"'
 
 
 # --- systemd ----------------------------------------------------------------------------------------------

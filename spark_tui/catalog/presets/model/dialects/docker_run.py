@@ -57,14 +57,20 @@ from spark_tui.base.shell import (
 )
 from spark_tui.base.text import clean_line, truncate
 from spark_tui.catalog.presets.model.command import HOST_NETWORK, render
+from spark_tui.catalog.presets.model.dialects.launchers import HOME
 from spark_tui.catalog.presets.model.dialects.recipe_files import ConvertedRecipe, Value, table_of
 from spark_tui.catalog.presets.model.overrides import speculation_of
 from spark_tui.catalog.presets.model.plan import COMPILE_CACHES
 from spark_tui.catalog.presets.model.preset import DOCKER_COMMAND, NO_GPU
-from spark_tui.catalog.presets.model.recipe import HUB_TOKENS
+from spark_tui.catalog.presets.model.recipe import HUB_TOKENS, is_system_folder
 
-HOME: Final = "/~"
-"""What `~` and `$HOME` stand for in a command that was found: a folder of no machine."""
+VOLUMES: Final = "/~volumes/"
+"""The folder of no machine that a named volume stands in."""
+_NAMED_VOLUME = re.compile(r"(--?v(?:olume)?=?)?([A-Za-z0-9][\w.-]*:/.*)")
+_VOLUME_SOURCE = re.compile(r"((?:^|[,=])(?:source|src)=)([^/,])")
+_CACHE_FOLDER = re.compile(r"(?:/root|/home/[^/]+)?/\.cache(?P<hub>|/huggingface|/huggingface/hub)")
+"""Where an image keeps its caches, of any user: that of the Hub, and all of them."""
+_COMPILED = re.compile(r"(?:/root|/home/[^/]+)/(?:\.cache/(?!huggingface(?:/|\Z)).+|\.triton.*|\.tilelang.*|\.nv.*)")
 HUB_CACHE: Final = "/root/.cache/huggingface"
 CACHE_VARIABLES: Final = ("HF_HOME", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "TRANSFORMERS_CACHE")
 
@@ -91,6 +97,11 @@ _LEFT_TO_FILL = re.compile(r"<[A-Za-z][A-Za-z0-9_ -]*>")
 _ONLY_TO_FILL = re.compile(r"(?:^|=)<(?!think>|s>|reasoning>)[A-Za-z][A-Za-z0-9_ -]*>$")
 """A word or value that is nothing but a placeholder: quoted, a shell would take it."""
 _REPOSITORY_FOLDER = re.compile(r"models--(?P<owner>[^/]+?)--(?P<name>[^/]+)")
+SNAPSHOT_PATH = re.compile(
+    r"(?:/[^\s'\"]*)?/models--(?P<owner>[^/\s]+?)--(?P<name>[^/\s]+)/snapshots/(?P<commit>[0-9a-f]{7,40})/?"
+)
+"""A model by its place in a cache of the Hub."""
+_HARMLESS: Final = ("/dev/shm", "/etc/localtime", "/etc/timezone")  # noqa: S108 - mounts that are left out
 _SNAPSHOT = re.compile(r"/?snapshots/(?P<commit>[0-9a-f]{7,40})/?")
 _TYPESET = re.compile("(?:^|\\s)[\u2012-\u2015]+[A-Za-z]|(?:^|[\\s=])[\u2018\u2019\u201c\u201d]")
 
@@ -100,10 +111,9 @@ def from_docker_run(text: str, paths: HostPaths | None = None) -> ConvertedRecip
 
     Raises UsageError for what a preset cannot hold, and for what posts and guides do to commands.
     """
-    known = {"HOME": HOME}
-    if paths is not None and paths.owner is not None:
-        user, group = map(str, paths.owner)
-        known |= {"UID": user, "GID": group}
+    known = {"HOME": HOME, **ids_of(paths)}
+    if "UID" in known:
+        user, group = known["UID"], known["GID"]
         text = _OWN_ID.sub(lambda asked: user if (asked[1] or asked[2]) == "u" else group, text)
     text = fill_in(text, known)
     if unknown := first_variable(text):
@@ -125,7 +135,7 @@ def from_docker_run(text: str, paths: HostPaths | None = None) -> ConvertedRecip
     if unfilled := next((word for word in words if _ONLY_TO_FILL.search(word)), ""):
         raise _to_be_filled(unfilled)
     whole = tuple(_JSON_WITHOUT_QUOTES.sub(_with_quotes, word) for word in words)
-    spec, left_out = read_argv(whole)
+    spec, left_out = read_argv(tuple(map(_with_volume, ("", *whole), whole)))
     if whole != words:
         left_out = (*left_out, "JSON within double quotes loses its own in a shell: they are put back.")
     if spec.image in _CUT and spec.command:
@@ -137,6 +147,20 @@ def from_docker_run(text: str, paths: HostPaths | None = None) -> ConvertedRecip
             "Write them out, or import the page's whole command.",
         )
     return from_spec(spec, paths, left_out)
+
+
+def _with_volume(before: str, word: str) -> str:
+    """A mount of a named volume as one of a folder of no machine."""
+    named = _NAMED_VOLUME.fullmatch(word) if before in ("-v", "--volume") or word.startswith(("-v", "--v")) else None
+    if named is None and (before == "--mount" or word.startswith("--mount=")) and "type=volume" in word:
+        return _VOLUME_SOURCE.sub(rf"\1{VOLUMES}\2", word.replace("type=volume", "type=bind"))
+    return word if named is None else f"{named[1] or ''}{VOLUMES}{named[2]}"
+
+
+def ids_of(paths: HostPaths | None) -> dict[str, str]:
+    """The person's UID and GID as variables, where they are known."""
+    owner = paths.owner if paths is not None else None
+    return {} if owner is None else {"UID": str(owner[0]), "GID": str(owner[1])}
 
 
 def _with_quotes(found: re.Match[str]) -> str:
@@ -519,7 +543,7 @@ class _Import:
             secret = is_secret_name(name) or is_secret_name(reference)
             if secret or holds_secret(text) or mask_secrets(text) != text:
                 self._tell_key(name)
-            elif name in CACHE_VARIABLES and posixpath.normpath(text).startswith((STORE_TARGET, HUB_CACHE)):
+            elif name in CACHE_VARIABLES:
                 if text != STORE_TARGET:
                     self.tell(f"{name} is left out: models lie in spark-tui's store, which is {STORE_TARGET} there.")
             elif name == self.runtime.host_variable and not self.runtime.host_option:
@@ -599,6 +623,10 @@ class _Import:
         Raises UsageError for a folder, file or model outside the store.
         """
         volumes: list[str] = []
+        written = self.model
+        if snapshot := SNAPSHOT_PATH.fullmatch(written):
+            self.model, self.revision = f"{snapshot['owner']}/{snapshot['name']}", snapshot["commit"]
+            self.tell(f"The model's folder is {self.model} on the Hub, at {self.revision[:12]}: it is named so.")
         places = {self.env.get(name, "") for name in CACHE_VARIABLES} | {HUB_CACHE, f"{HUB_CACHE}/hub", STORE_TARGET}
         caches = {posixpath.normpath(place) for place in places if place.startswith("/")}
         store = posixpath.normpath(self.paths.store) if self.paths else ""
@@ -606,14 +634,16 @@ class _Import:
             target = posixpath.normpath(mount.target)
             if self._is_repository(mount, target):
                 continue
-            if target in caches:
-                self._replace_by_store(mount, target, store)
-            elif target in COMPILE_CACHES:
+            if target in caches or _CACHE_FOLDER.fullmatch(target):
+                self._replace_by_store(mount, target, store, written)
+            elif target in COMPILE_CACHES or _COMPILED.fullmatch(target):
                 self.tell(
                     f"-v {_written(mount)} is left out: spark-tui keeps the compile caches of every image itself."
                 )
+            elif mount.source.startswith(VOLUMES) or mount.source in _HARMLESS:
+                self.tell(f"-v {_written(mount)} is left out: a preset mounts folders of yours alone.")
             else:
-                volumes.append(self._within_store(mount, target, store))
+                volumes.append(self._volume(mount, target, store))
         if self.model.startswith("/") and not _lies_in(self.model, STORE_TARGET):
             raise UsageError(
                 f"The model {self.model} lies in no folder of the model store.",
@@ -636,10 +666,12 @@ class _Import:
         home = (self.paths.home if self.paths else "") or "~"
         return posixpath.normpath(home + source[len(HOME) :] if _lies_in(source, HOME) else source)
 
-    def _replace_by_store(self, mount: Mount, target: str, store: str) -> None:
-        """A place of models: spark-tui's takes it. Refused where the command names files by the old place."""
+    def _replace_by_store(self, mount: Mount, target: str, store: str, model: str) -> None:
+        """A place of models: spark-tui's takes it. Refused where the command names files by the old place, other than
+        the model, as it is written there."""
         others = (text for name, text in self.env.items() if name not in CACHE_VARIABLES)
-        if target != STORE_TARGET and any(f"{target}/" in text for text in (*self.spec.command, *others)):
+        named = (text.replace(model, "") if self.revision else text for text in (*self.spec.command, *others))
+        if target != STORE_TARGET and any(f"{target}/" in text for text in named):
             raise UsageError(
                 f"The command names a file below {target}, and models lie in {STORE_TARGET} here.",
                 f"Put that file into the model store and name it below {STORE_TARGET}, or name a model as on the Hub.",
@@ -649,24 +681,28 @@ class _Import:
             return
         home, where = self.paths.home if self.paths else "", f" ({store})" if store else ""
         shown = "~" + source[len(home) :] if home and _lies_in(source, home) else source
+        if source.startswith(VOLUMES):
+            shown = f"The volume {source[len(VOLUMES) :]} at {target}"
         self.tell(
             f"{shown} is replaced by spark-tui's model store{where}, which is {STORE_TARGET} there: what is not in it "
             "yet is fetched at the launch."
         )
 
-    def _within_store(self, mount: Mount, target: str, store: str) -> str:
-        """A folder of the store as a volume; a model in it is named by its place there."""
+    def _volume(self, mount: Mount, target: str, store: str) -> str:
+        """A folder as a volume: of the store, where a model in it is named by its place there, or another one."""
         inside = self._on_host(mount.source)
-        if self.paths:
-            if not _lies_in(inside, store):
+        if self.paths and not _lies_in(inside, store):
+            if is_system_folder(inside):
                 raise UsageError(
                     f"-v {_written(mount)} lies outside the model store ({store}).",
                     "Put those files into the store and mount them from there, or leave the mount out.",
                 )
+            self.tell(f"-v {_written(mount)} is kept. Allow it once: spark-tui presets allow NAME volumes")
+        elif self.paths:
             inside = inside[len(store) :].strip("/") or "."
         if any(mark in inside + target for mark in ": "):
             raise UsageError(f"-v {_written(mount)} has a colon or blank in a path.", "Rename the folder.")
-        if _lies_in(self.model, target):
+        if _lies_in(self.model, target) and not inside.startswith("/"):
             below = self.model[len(target) :].strip("/")
             self.model = posixpath.normpath(posixpath.join(STORE_TARGET, inside, below))
         return f"{inside}:{target}{':ro' if mount.read_only else ''}"
@@ -728,5 +764,5 @@ def _lies_in(path: str, folder: str) -> bool:
 
 
 def _written(mount: Mount) -> str:
-    source = "~" + mount.source[len(HOME) :] if _lies_in(mount.source, HOME) else mount.source
+    source = "~" + mount.source[len(HOME) :] if _lies_in(mount.source, HOME) else mount.source.removeprefix(VOLUMES)
     return f"{source}:{mount.target}"

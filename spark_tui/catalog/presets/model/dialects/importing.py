@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from itertools import takewhile
-from operator import attrgetter
-from textwrap import dedent
 from typing import Final
 
 from msgspec import Struct, field
@@ -20,10 +18,8 @@ from msgspec.structs import replace
 from spark_tui.base.errors import PresetError, UsageError
 from spark_tui.base.host.vitals import HostPaths
 from spark_tui.base.secret import mask_secrets
-from spark_tui.base.shell import find_commands
 from spark_tui.base.text import clean, clean_line, truncate
 from spark_tui.catalog.presets.model.command import missing_values
-from spark_tui.catalog.presets.model.dialects.container_files import compose_commands, is_compose
 from spark_tui.catalog.presets.model.dialects.docker_run import from_docker_run
 from spark_tui.catalog.presets.model.dialects.recipe_files import (
     EMPTY,
@@ -35,7 +31,7 @@ from spark_tui.catalog.presets.model.dialects.recipe_files import (
     with_value,
     yaml_text,
 )
-from spark_tui.catalog.presets.model.dialects.vllm_recipes import from_vllm, names_spark, variants_of
+from spark_tui.catalog.presets.model.dialects.vllm_recipes import from_vllm, names_spark
 from spark_tui.catalog.presets.model.preset import MappingValue, Node, Origin, Preset, RecipeSource
 from spark_tui.catalog.presets.model.recipe import COPY_KEY, OWN_KEY, Dialect, dialect_of, flattened, preset_from
 
@@ -132,8 +128,9 @@ _SERVING: Final = ("container", "containers", "runtime", "command", "engines", "
 class FoundFile(Struct, frozen=True):
     """One file, or one `docker run` of it. `path` is relative to the registry; `problem` says why there is no document.
 
-    `command` is a `docker run` command that was found in a text, which begins at `line`; `variant` the one of a vLLM
-    recipe that is meant. `within` are the recipes that a text holds which is none itself; `line` is where each begins.
+    `dialect` is what kind of launcher it is, None for a recipe or a text. `command` is a `docker run` command that was
+    found in it, which begins at `line`, `changes` what that does without; `variant` the one of a vLLM recipe that is
+    meant. `within` are the recipes that a text holds which is none itself; `line` is where each begins.
     """
 
     path: str
@@ -144,6 +141,8 @@ class FoundFile(Struct, frozen=True):
     line: int = 0
     variant: str = ""
     within: tuple[FoundFile, ...] = ()
+    dialect: Dialect | None = None
+    changes: tuple[str, ...] = ()
 
 
 class CollectedFiles(Struct, frozen=True):
@@ -185,49 +184,6 @@ def is_recipe(document: Node | None) -> bool:
     serves = bool(has.intersection(_NAMING) and has.intersection(_SERVING))
     known = serves or "recipe_version" in has or "include" in has
     return names_spark(document) if dialect_of(document) is Dialect.VLLM else known
-
-
-def with_commands(found: FoundFile) -> tuple[FoundFile, ...]:
-    """A file as it is, each variant of a vLLM recipe that one Spark can hold, each engine of a Compose file, or, where
-    it is no recipe, each recipe and each `docker run` command within it, in their order."""
-    if isinstance(found.document, MappingValue) and dialect_of(found.document) is Dialect.VLLM:
-        stem, suffix = posixpath.splitext(found.path)
-        variants = variants_of(found.document) if found.document.get("recommended_command") is None else ()
-        paths = {each: found.path if each == "default" else f"{stem} ({each}){suffix}" for each in variants}
-        return tuple(replace(found, path=path, variant=each) for each, path in paths.items()) or (found,)
-    if isinstance(found.document, MappingValue) and is_compose(found.document):
-        services = compose_commands(found.document)
-        return tuple(
-            FoundFile(found.path if len(services) == 1 else f"{found.path} ({name})", command=text, line=line)
-            for name, line, text in services
-        ) or (replace(found, problem=_no_engine(found.path)),)
-    if is_recipe(found.document):
-        return (found,)
-    taken = [range(each.line, each.line + each.text.count("\n")) for each in found.within]
-    commands = [each for each in find_commands(found.text) if not any(each.line in lines for lines in taken)]
-    parts = [*found.within, *(FoundFile(found.path, command=each.text, line=each.line) for each in commands)]
-    if len(parts) > 1:
-        parts = [replace(each, path=f"{found.path}:{each.line}") for each in sorted(parts, key=attrgetter("line"))]
-    return tuple(part for each in parts for part in ((each,) if each.command else with_commands(each))) or (found,)
-
-
-_BLOCK: Final = re.compile(
-    r"^(?P<indent>[ \t]*)(?:recipe_version|name|model|container|runtime|services|include):(?:[ \t][^\n]*)?\n"
-    r"(?:(?P=indent)(?:[ \t#]|-[ \t]|[A-Za-z_][\w.-]*:[ \t])[^\n]*\n|(?P=indent)[A-Za-z_][\w.-]*:\n|[ \t]*\n)*",
-    re.MULTILINE,
-)
-
-
-def blocks_within(text: str) -> Iterator[tuple[int, str]]:
-    """The parts of a text that may be recipes, each from a line with a key of recipes to the last one that can belong
-    to it, with the number of the first. A post says other things before and behind."""
-    for found in _BLOCK.finditer(f"{text}\n"):
-        yield text.count("\n", 0, found.start()) + 1, dedent(found[0])
-
-
-def _no_engine(path: str) -> PresetError:
-    summary = "No service of this Compose file runs an engine that spark-tui knows."
-    return PresetError(summary, "Name a file with a vLLM, SGLang, llama.cpp or Ollama service.", file=path, line=1)
 
 
 def plain_name(path: str) -> str:
@@ -274,7 +230,7 @@ def examine(
     registry, document = gathered.registry, found.document
     place = posixpath.join(registry.root, found.path)
     if found.problem is not None:
-        return ExaminedRecipe(found.path, name, problem=found.problem)
+        return ExaminedRecipe(found.path, name, found.dialect, problem=found.problem)
     if not found.command and not isinstance(document, MappingValue):
         problem = PresetError(
             "This is no recipe: a recipe is a mapping of keys to values.",
@@ -283,7 +239,7 @@ def examine(
             line=1,
         )
         return ExaminedRecipe(found.path, name, problem=problem)
-    dialect = dialect_of(document) if isinstance(document, MappingValue) else Dialect.DOCKER_RUN
+    dialect = dialect_of(document) if isinstance(document, MappingValue) else found.dialect or Dialect.DOCKER_RUN
     published = dialect is Dialect.VLLM and not found.variant
     name = "" if (found.command or published) and not chosen else name
     try:
@@ -291,6 +247,7 @@ def examine(
             converted = _converted(found, document, dialect, gathered, place)
         else:
             converted = from_docker_run(found.command, paths)
+            converted = replace(converted, changes=(*found.changes, *converted.changes))
         name = name or plain_name(converted.name)
         preset = preset_from(converted.document, name=name, origin=Origin.USER, file=place)
     except (UsageError, PresetError) as error:
@@ -308,7 +265,7 @@ def examine(
         *([] if as_written else ["Rewritten, without its comments."]),
     ]
     if found.command:
-        about = [f"Imported by spark-tui from a docker run command: {found.path}"]
+        about = [f"Imported by spark-tui from a {dialect}: {found.path}"]
     about += [f"Changed: {change}" for change in converted.changes]
     about += [f"Not applied: {mod.name}" + (f" ({mod.script})" if mod.script else "") for mod in mods]
     header = comment(tuple(truncate(clean_line(line), 300) for line in about))

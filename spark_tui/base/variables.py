@@ -1,0 +1,155 @@
+"""Variables in texts: the parameter expansion of Compose files and of shells, and files of variables. Nothing is run.
+
+Sources: the Compose specification (interpolation), POSIX 2.6.2 and bash's manual (parameters, arrays, word splitting),
+systemd.exec (EnvironmentFile=).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from fnmatch import fnmatchcase
+from typing import Final
+
+from spark_tui.base.secret import is_secret_name
+
+_PLAIN = re.compile(r"[A-Za-z_]\w*|[0-9@*#?!$-]")
+_COMPOSE = re.compile(r"\{?[A-Za-z_]")
+_BRACED = re.compile(r"(?P<length>#(?=[A-Za-z_]))?(?P<name>[A-Za-z_]\w*|\d+|[@*#?!$-])(?P<all>\[[@*]\])?")
+_OPERATOR = re.compile(r":?[-=?+]|%%?|##?|//?|\Z")
+_ENV_LINE = re.compile(
+    r"^[ \t]*(?:export[ \t]+)?(?P<name>[A-Za-z_][\w.-]*)[ \t]*=[ \t]*"
+    r"(?P<value>'[^']*'|\"(?:[^\"\\]|\\.)*\"|[^\n]*?)(?P<after>(?:(?:[ \t]+|(?<=[ \t]))#[^\n]*)?)[ \t]*$",
+    re.MULTILINE | re.DOTALL,
+)
+_ESCAPED = re.compile(r"\\(.)", re.DOTALL)
+_ESCAPES: Final = {"n": "\n", "t": "\t", "r": "\r"}
+
+
+class Variables:
+    """Values by name, and what was asked for and has none.
+
+    `arrays` are lists of words; `unknown` what a variable would need that could not be worked out; `missing` what the
+    texts since the last `take_missing` would need, with its author's words. A variable whose name is that of a key is
+    never filled in: `$HF_TOKEN` stays, as text.
+    """
+
+    def __init__(self, values: Mapping[str, str]) -> None:
+        self.values = dict(values)
+        self.arrays: dict[str, list[str]] = {}
+        self.unknown: dict[str, dict[str, str]] = {}
+        self.reasons: dict[str, str] = {}
+        self.missing: dict[str, str] = {}
+
+    def take_missing(self) -> dict[str, str]:
+        found, self.missing = self.missing, {}
+        return {name: why or self.reasons.get(name, "") for name, why in found.items()}
+
+    def compose(self, text: str) -> str:
+        """The text by Compose's rules: `$X`, `${X}`, defaults that are texts of their own, `$$` for a dollar."""
+        out: list[str] = []
+        at = 0
+        while at < len(text):
+            sign = text.find("$", at) % (len(text) + 1)
+            out.append(text[at:sign])
+            at = sign + 1
+            if text[at : at + 1] == "$":
+                out.append("$")
+                at += 1
+            elif _COMPOSE.match(text, at) and (found := self.parameter(text, sign, self.compose)):
+                out += found[0]
+                at = found[1]
+            else:
+                out.append(text[sign:at])
+        return "".join(out)
+
+    def parameter(self, text: str, at: int, fill: Callable[[str], str]) -> tuple[list[str], int] | None:
+        """The value of the parameter whose dollar is at `at`, one text or the words of an array, and where the text
+        continues. `fill` reads the word of an operator. None for what is none."""
+        if text[at + 1 : at + 2] != "{":
+            plain = _PLAIN.match(text, at + 1)
+            return None if plain is None else ([self.value(plain[0], "", fill, "")], plain.end())
+        end, depth = at + 2, 1
+        while end < len(text) and depth:
+            depth += (text[end] == "{") - (text[end] == "}")
+            end += 1 + (text[end] == "\\")
+        inner = text[at + 2 : end - 1]
+        named = _BRACED.match(inner)
+        operator = _OPERATOR.match(inner, named.end()) if named else None
+        if depth or named is None or operator is None:
+            return None
+        name, word = named["name"], inner[operator.end() :]
+        if named["all"] or name in "@*":
+            words = self.arrays.get(name, [])
+            if name not in self.arrays and name not in "@*":
+                self._want(name, "")
+            return ([str(len(words))] if named["length"] else words or [fill(word)] * (operator[0] in ("-", ":-"))), end
+        found = self.value(name, operator[0], fill, word)
+        return [str(len(found)) if named["length"] else found], end
+
+    def value(self, name: str, operator: str, fill: Callable[[str], str], word: str) -> str:
+        """The value of a parameter with an operator and its word; empty, and noted as missing, where it has none."""
+        found = self.values.get(name)
+        unknown = self.unknown.get(name)
+        there = unknown is not None or (found is not None and (found != "" or ":" not in operator))
+        if operator[-1:] == "+":
+            return fill(word) if there else ""
+        if is_secret_name(name):
+            return f"${name}"
+        if operator[-1:] in ("-", "=") and not there:
+            found = fill(word)
+            if operator[-1] == "=":
+                self.values[name] = found
+            return found
+        if unknown is not None:
+            self.missing |= unknown
+        elif not there:
+            self._want(name, fill(word) if operator[-1:] == "?" else "")
+        return trimmed(found or "", operator, word) if operator[:1] in ("%", "#", "/") else found or ""
+
+    def _want(self, name: str, why: str) -> None:
+        self.missing[name] = self.missing.get(name) or why
+        self.reasons.setdefault(name, why)
+
+    def assign(self, name: str, value: str | list[str]) -> None:
+        """Sets a variable or array; what was missing since the last `take_missing` makes it unknown."""
+        self.unknown.pop(name, None)
+        if missing := self.take_missing():
+            self.unknown[name] = missing
+        if isinstance(value, str):
+            self.values[name] = value
+        else:
+            self.arrays[name] = value
+
+
+def trimmed(value: str, operator: str, word: str) -> str:
+    """`${X%.gguf}`, `${X##*/}` and `${X/a/b}`: without the shortest or longest end or beginning that fits a pattern,
+    or with one text in place of another."""
+    if operator[0] == "/":
+        old, _, new = word.partition("/")
+        return value.replace(old, new, -1 if operator == "//" else 1) if old else value
+    sizes = range(len(value) + 1) if len(operator) == 1 else range(len(value), -1, -1)
+    if operator[0] == "%":
+        cut = next((size for size in sizes if fnmatchcase(value[len(value) - size :], word)), 0)
+        return value[: len(value) - cut]
+    return value[next((size for size in sizes if fnmatchcase(value[:size], word)), 0) :]
+
+
+def read_env(text: str, variables: Variables | None = None) -> dict[str, str]:
+    """The variables of an `.env` file, by Compose's rules: later lines may name earlier ones, a comment ends a line.
+    Without `variables` by systemd's, where a dollar, and a # behind a value, are part of it."""
+    found: dict[str, str] = {}
+    known = Variables({}) if variables is None else variables
+    inner = Variables(known.values)
+    for line in _ENV_LINE.finditer(text.replace("\r\n", "\n")):
+        value, quote = line["value"], line["value"][:1]
+        if quote in ("'", '"') and len(value) > 1:
+            value = value[1:-1]
+        elif variables is None:
+            value += line["after"]
+        if quote == '"':
+            value = _ESCAPED.sub(lambda escaped: _ESCAPES.get(escaped[1], escaped[1]), value)
+        if variables is not None and quote != "'":
+            value = inner.compose(value)
+        found[line["name"]] = inner.values[line["name"]] = value
+    return found

@@ -1,0 +1,96 @@
+"""What a file is, by what it holds, and what of it can be imported: recipes, launchers, commands within a text."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+import shlex
+from collections.abc import Iterator, Mapping
+from operator import attrgetter
+from textwrap import dedent
+from typing import Final
+
+from msgspec.structs import replace
+
+from spark_tui.base.errors import PresetError
+from spark_tui.base.shell import find_commands
+from spark_tui.catalog.presets.model.dialects.compose_files import compose_launches, is_compose
+from spark_tui.catalog.presets.model.dialects.importing import FoundFile, is_recipe
+from spark_tui.catalog.presets.model.dialects.launchers import HOME, Beside, Launch, NothingBeside, open_values
+from spark_tui.catalog.presets.model.dialects.vllm_recipes import variants_of
+from spark_tui.catalog.presets.model.preset import MappingValue
+from spark_tui.catalog.presets.model.recipe import Dialect, dialect_of
+
+
+def with_commands(
+    found: FoundFile, place: str = "", beside: Beside | None = None, values: Mapping[str, str] | None = None
+) -> tuple[FoundFile, ...]:
+    """A file as it is, each variant of a vLLM recipe that one Spark can hold, each engine of a launcher, or, where it
+    is no recipe, each recipe and each `docker run` command within it, in their order.
+
+    `place` is the file's path on this machine, `beside` the files that it may name, `values` those of variables.
+    """
+    if isinstance(found.document, MappingValue) and dialect_of(found.document) is Dialect.VLLM:
+        stem, suffix = posixpath.splitext(found.path)
+        variants = variants_of(found.document) if found.document.get("recommended_command") is None else ()
+        paths = {each: found.path if each == "default" else f"{stem} ({each}){suffix}" for each in variants}
+        return tuple(replace(found, path=path, variant=each) for each, path in paths.items()) or (found,)
+    if isinstance(found.document, MappingValue) and is_compose(found.document):
+        found = replace(found, dialect=Dialect.COMPOSE)
+    if found.dialect is not None and found.problem is None:
+        try:
+            launches = _launches(found, place or found.path, beside or NothingBeside(), values or {})
+        except PresetError as problem:
+            return (replace(found, problem=problem),)
+        return tuple(_of_launch(found, each, place, len(launches) > 1) for each in launches)
+    if is_recipe(found.document):
+        return (found,)
+    taken = [range(each.line, each.line + each.text.count("\n")) for each in found.within]
+    commands = [each for each in find_commands(found.text) if not any(each.line in lines for lines in taken)]
+    parts = [*found.within, *(FoundFile(found.path, command=each.text, line=each.line) for each in commands)]
+    if len(parts) > 1:
+        parts = [replace(each, path=f"{found.path}:{each.line}") for each in sorted(parts, key=attrgetter("line"))]
+    return tuple(part for each in parts for part in ((each,) if each.command else with_commands(each))) or (found,)
+
+
+def _launches(found: FoundFile, place: str, beside: Beside, values: Mapping[str, str]) -> tuple[Launch, ...]:
+    """The launches of a file that starts engines. Raises PresetError for one that holds none."""
+    launches: tuple[Launch, ...] = ()
+    if found.dialect is Dialect.COMPOSE and isinstance(found.document, MappingValue):
+        launches = compose_launches(found.document, place, beside, {"HOME": HOME, **values})
+    if not launches:
+        raise _no_engine(found)
+    return launches
+
+
+def _of_launch(found: FoundFile, launch: Launch, place: str, several: bool) -> FoundFile:
+    """One launch of a file; what it cannot start without is its problem."""
+    problem = launch.problem
+    if problem is None and (launch.missing or launch.choices):
+        what = f"The {found.dialect}" if not several else f"{launch.name} of the {found.dialect}"
+        problem = open_values(launch, what, place or found.path)
+    path = f"{found.path} ({launch.name})" if several else found.path
+    command = shlex.join(launch.words)
+    return FoundFile(
+        path, problem=problem, command=command, line=launch.line, dialect=found.dialect, changes=launch.changes
+    )
+
+
+_BLOCK: Final = re.compile(
+    r"^(?P<indent>[ \t]*)(?:recipe_version|name|model|container|runtime|services|include):(?:[ \t][^\n]*)?\n"
+    r"(?:(?P=indent)(?:[ \t#]|-[ \t]|[A-Za-z_][\w.-]*:[ \t])[^\n]*\n|(?P=indent)[A-Za-z_][\w.-]*:\n|[ \t]*\n)*",
+    re.MULTILINE,
+)
+
+
+def blocks_within(text: str) -> Iterator[tuple[int, str]]:
+    """The parts of a text that may be recipes, each from a line with a key of recipes to the last one that can belong
+    to it, with the number of the first. A post says other things before and behind."""
+    for found in _BLOCK.finditer(f"{text}\n"):
+        yield text.count("\n", 0, found.start()) + 1, dedent(found[0])
+
+
+def _no_engine(found: FoundFile) -> PresetError:
+    what = "No service of this" if found.dialect is Dialect.COMPOSE else "Nothing in this"
+    summary = f"{what} {found.dialect} runs an engine that spark-tui knows."
+    return PresetError(summary, "Name a file that starts vLLM, SGLang, llama.cpp or Ollama.", file=found.path, line=1)
