@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -95,3 +96,35 @@ def test_a_launch_fetches_its_model_and_the_engine_finds_it(
     steps = {line["id"]: line for line in map(json.loads, again.stdout.splitlines()) if line["type"] == "step"}
     assert (steps["fetch"]["state"], steps["fetch"]["detail"]) == ("skipped", "model downloaded")
     assert len(hub.requests) == asked, "what is here needs no Hub"
+
+
+@pytest.mark.parametrize("where", ["~/.cache/huggingface", "HF_HOME"])
+def test_a_model_that_is_in_the_persons_hub_cache_is_read_there(
+    environment: Mapping[str, str], hub: HubServer, tmp_path: Path, free_port: int, where: str
+) -> None:
+    """Fetched by the Hub's own client, as a person did before there was a store."""
+    home = tmp_path / (".cache/huggingface" if where.startswith("~") else "elsewhere")
+    variables = {**environment, "XDG_CACHE_HOME": str(tmp_path / ".cache")}
+    if where == "HF_HOME":
+        variables |= {"HF_HOME": str(home)}
+        del variables["SPARK_TUI_STORE"]
+    code = "import huggingface_hub; huggingface_hub.snapshot_download('acme/tiny')"
+    subprocess.run([sys.executable, "-c", code], env={**variables, "HF_HOME": str(home)}, check=True, timeout=120)
+    asked = len(hub.requests)
+    assert asked
+
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
+        done = subprocess.run(
+            spark_tui(*words), env=variables, capture_output=True, text=True, timeout=420, check=False
+        )
+        assert done.returncode == 0, f"{words}: {done.stdout}\n{done.stderr}"
+        return done
+
+    told = run("up", NAME, "--port", str(free_port), "--dry-run")
+    assert "Fetched first" not in told.stderr
+    assert str(home / "hub") in told.stdout + told.stderr or where == "HF_HOME"
+    lines = [json.loads(line) for line in run("up", NAME, "--port", str(free_port), "--json").stdout.splitlines()]
+    steps = {line["id"]: line for line in lines if line["type"] == "step"}
+    assert (steps["fetch"]["state"], lines[-1]["state"]) == ("skipped", "ready")
+    assert len(hub.requests) == asked, "nothing was asked of the Hub"
+    assert not (tmp_path / "store" / "hub").exists(), "nothing was copied"
