@@ -81,6 +81,14 @@ def human_duration(seconds: float) -> str:
     return f"{whole // 86400}d{whole % 86400 // 3600}h"
 
 
+def ago(seconds: float) -> str:
+    """`12s ago`, `59m ago`, `2d ago`: one unit, for it is only a hint."""
+    for unit, size in (("d", 86400), ("h", 3600), ("m", 60)):
+        if seconds >= size:
+            return f"{int(seconds // size)}{unit} ago"
+    return f"{max(0, int(seconds))}s ago"
+
+
 def human_count(count: int) -> str:
     """`694,656`."""
     return f"{count:,}"

@@ -13,7 +13,9 @@ from spark_tui.base.engine.container import (
     ContainerStatus,
     PublishedPort,
 )
+from spark_tui.base.engine.metrics_page import WANTED_NAMES, Family
 from spark_tui.base.engine.runtimes import (
+    ANY,
     KEY_VARIABLES,
     RUNTIMES,
     VLLM,
@@ -36,7 +38,9 @@ from spark_tui.base.engine.state import (
     bare_engine,
     endpoint_of,
     exposure_of,
+    proven,
     runtime_of,
+    server_at,
     state_of,
 )
 from spark_tui.base.secret import Secret, is_secret_name
@@ -85,8 +89,25 @@ def test_every_runtime_can_be_asked_and_recognised(runtime: Runtime) -> None:
         assert recognised("example/image", words) == runtime.id
         assert runtime_of(container(argv=(*words, "model"))) == runtime.id
     presets = [preset for preset in SHIPPED if preset.engine == runtime.id]
-    assert presets or RUNTIMES.index(runtime) >= 5, "the five that are launched have presets"
+    assert bool(presets) == runtime.launched, "what spark-tui launches has presets"
     assert {recognised(preset.image, ()) for preset in presets} <= {"", runtime.id}
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES, ids=lambda runtime: runtime.id)
+def test_a_file_alone_makes_an_engine_known(runtime: Runtime) -> None:
+    if runtime is ANY:
+        return
+    assert runtime.owners and all(owner == owner.lower() for owner in runtime.owners)
+    for mark in runtime.marks:
+        assert recognised(f"registry.example/{mark}:latest", ("python3", "main.py")) == runtime.id
+    server = server_at("http://10.0.0.7:9000/v1")
+    for owner in runtime.owners:
+        found = proven(server, (ServedModel("q", owner=owner.upper()),))
+        assert found is not None and runtime_of(found) == runtime.id
+    assert is_known(runtime.id) == runtime.launched
+    for name, family, *_ in (*runtime.series, *runtime.histograms):
+        assert Family[family.upper()] and name
+        assert any(wanted.startswith(runtime.series_prefix + name) for wanted in WANTED_NAMES)
 
 
 def test_an_unknown_server_is_asked_as_vllm_is() -> None:

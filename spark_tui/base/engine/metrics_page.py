@@ -9,6 +9,8 @@ from typing import Final, NamedTuple
 
 from msgspec import Struct, field
 
+from spark_tui.base.engine.runtimes import RUNTIMES
+
 
 def percentile(ordered: Sequence[float], percent: float) -> float:
     """The percentile (0 to 100) of a sorted sample that is not empty, between its neighbours."""
@@ -216,128 +218,24 @@ class _SeriesRule(NamedTuple):
     only: str = ""
 
 
-def _latencies(prefix: str, queue: str) -> dict[str, tuple[_SeriesRule, ...]]:
-    histograms = {
-        "time_to_first_token_seconds": Family.TTFT,
-        "inter_token_latency_seconds": Family.ITL,
-        "time_per_output_token_seconds": Family.TPOT,
-        "e2e_request_latency_seconds": Family.E2E,
-        queue: Family.QUEUE,
-    }
-    parts = (("_bucket", SeriesPart.BUCKET), ("_sum", SeriesPart.SUM), ("_count", SeriesPart.COUNT))
-    return {f"{prefix}{name}{end}": (_SeriesRule(of, part),) for name, of in histograms.items() for end, part in parts}
-
-
-def _plain(prefix: str, names: Mapping[str, Family]) -> dict[str, tuple[_SeriesRule, ...]]:
-    return {prefix + name: (_SeriesRule(family),) for name, family in names.items()}
-
-
 CACHE_CONFIG: Final = "vllm:cache_config_info"
 
-_VLLM: Final = {
-    **_latencies("vllm:", "request_queue_time_seconds"),
-    **_plain(
-        "vllm:",
-        {
-            "prompt_tokens_total": Family.PROMPT,
-            "generation_tokens_total": Family.GENERATED,
-            "num_requests_running": Family.RUNNING,
-            "num_requests_waiting": Family.WAITING,
-            "kv_cache_usage_perc": Family.KV_USAGE,
-            "gpu_cache_usage_perc": Family.KV_USAGE,  # before 0.14
-            "prefix_cache_queries_total": Family.PREFIX_QUERIES,
-            "prefix_cache_hits_total": Family.PREFIX_HITS,
-            "num_preemptions_total": Family.PREEMPTIONS,
-            "spec_decode_num_drafts_total": Family.DRAFTS,
-            "spec_decode_num_draft_tokens_total": Family.DRAFT_TOKENS,
-            "spec_decode_num_accepted_tokens_total": Family.ACCEPTED,
-        },
-    ),
-    # Since 0.16. `prompt_tokens_total` counts what came from a cache too.
-    "vllm:prompt_tokens_by_source_total": (_SeriesRule(Family.PROMPT_COMPUTED, key="source", only="local_compute"),),
-    "vllm:num_requests_waiting_by_reason": (_SeriesRule(Family.WAITING_BY_REASON, key="reason"),),  # since 0.20
-    "vllm:request_success_total": (_SeriesRule(Family.FINISHED, key="finished_reason"),),
-    "vllm:spec_decode_num_accepted_tokens_per_pos_total": (_SeriesRule(Family.ACCEPTED_BY_POSITION, key="position"),),
-    CACHE_CONFIG: (_SeriesRule(Family.KV_TOKENS),),
-}
 
-_SGLANG: Final = {
-    **_latencies("sglang:", "queue_time_seconds"),
-    **_plain(
-        "sglang:",
-        {
-            "prompt_tokens_total": Family.PROMPT,
-            "generation_tokens_total": Family.GENERATED_AT_END,
-            "cached_tokens_total": Family.PROMPT_CACHED,
-            "gen_throughput": Family.DECODE_SPEED,
-            "num_running_reqs": Family.RUNNING,
-            "num_queue_reqs": Family.WAITING,
-            "token_usage": Family.KV_USAGE,
-            "max_total_num_tokens": Family.KV_TOKENS,
-            "num_retracted_requests_total": Family.PREEMPTIONS,
-            "spec_accept_length": Family.ACCEPTED_LENGTH,
-            "spec_accept_rate": Family.ACCEPTED_SHARE,
-            "num_requests_total": Family.FINISHED,
-        },
-    ),
-    "sglang:realtime_tokens_total": (
-        _SeriesRule(Family.PROMPT_COMPUTED, key="mode", only="prefill_compute"),
-        _SeriesRule(Family.GENERATED_LIVE, key="mode", only="decode"),
-    ),
-}
+def _wanted() -> Iterator[tuple[str, _SeriesRule]]:
+    """What each engine's file says of its page."""
+    yield "process_start_time_seconds", _SeriesRule(Family.STARTED)
+    yield CACHE_CONFIG, _SeriesRule(Family.KV_TOKENS)
+    for runtime in RUNTIMES:
+        for name, family, *labels in runtime.series:
+            yield runtime.series_prefix + name, _SeriesRule(Family[family.upper()], SeriesPart.VALUE, *labels)
+        for name, family in runtime.histograms:
+            for part in (SeriesPart.BUCKET, SeriesPart.SUM, SeriesPart.COUNT):
+                yield f"{runtime.series_prefix}{name}_{part}", _SeriesRule(Family[family.upper()], part)
 
-_LLAMA_CPP: Final = _plain(
-    "llamacpp:",
-    {
-        "prompt_tokens_total": Family.PROMPT_COMPUTED,
-        "prompt_tokens_cached_total": Family.PROMPT_CACHED,
-        "tokens_predicted_total": Family.GENERATED_AT_END,
-        "n_decode_total": Family.STEPS,
-        "requests_processing": Family.RUNNING,
-        "requests_deferred": Family.WAITING,
-        "kv_cache_usage_ratio": Family.KV_USAGE,  # gone since 2025
-        "spec_decode_num_drafts_total": Family.DRAFTS,
-        "spec_decode_num_draft_tokens_total": Family.DRAFT_TOKENS,
-        "spec_decode_num_accepted_tokens_total": Family.ACCEPTED,
-    },
-) | {
-    "llamacpp:spec_decode_num_accepted_tokens_per_pos_total": (
-        _SeriesRule(Family.ACCEPTED_BY_POSITION, key="position"),
-    )
-}
 
-_TRTLLM: Final = {
-    **_latencies("trtllm_", "request_queue_time_seconds"),
-    **_plain(
-        "trtllm_",
-        {
-            "prompt_tokens_total": Family.PROMPT,
-            "generation_tokens_total": Family.GENERATED_AT_END,
-            "num_requests_running": Family.RUNNING,
-            "num_requests_waiting": Family.WAITING,
-            "kv_cache_utilization": Family.KV_USAGE,
-            "kv_cache_max_blocks": Family.KV_BLOCKS,
-            "kv_cache_tokens_per_block": Family.KV_BLOCK_TOKENS,
-            "kv_cache_reused_blocks_total": Family.PREFIX_HITS,
-            "kv_cache_missed_blocks_total": Family.PREFIX_MISSES,
-            "kv_cache_hit_rate": Family.PREFIX_SHARE,
-            "spec_decode_num_draft_tokens_total": Family.DRAFT_TOKENS,
-            "spec_decode_num_accepted_tokens_total": Family.ACCEPTED,
-            "spec_decode_acceptance_length": Family.ACCEPTED_LENGTH,
-        },
-    ),
-    "trtllm_request_success_total": (_SeriesRule(Family.FINISHED, key="finished_reason"),),
-    "trtllm_request_error_total": (_SeriesRule(Family.FINISHED, key="http_code"),),
-    "trtllm_spec_decode_accepted_tokens_total": (_SeriesRule(Family.ACCEPTED_BY_POSITION, key="token_position"),),
-}
-
-_WANTED: Final[Mapping[str, tuple[_SeriesRule, ...]]] = {
-    **_VLLM,
-    **_SGLANG,
-    **_LLAMA_CPP,
-    **_TRTLLM,
-    "process_start_time_seconds": (_SeriesRule(Family.STARTED),),
-}
+_WANTED: Final[dict[str, tuple[_SeriesRule, ...]]] = {}
+for _name, _rule in _wanted():
+    _WANTED[_name] = (*_WANTED.get(_name, ()), _rule)
 
 WANTED_NAMES: Final = frozenset(_WANTED)
 """Names as they stand in the text, suffixes included: whatever begins with another name need not be parsed."""

@@ -1,4 +1,4 @@
-"""The engines that are known: their ports, paths and options. The models that are known: parsers and layers
+"""The engines that are known: a file of facts each, in `engines`. The models that are known: parsers and layers
 (`models.toml`), published checkpoints and figures (`published.toml`)."""
 
 from __future__ import annotations
@@ -39,8 +39,9 @@ class ModelName(StrEnum):
 
 
 class Runtime(Struct, frozen=True, forbid_unknown_fields=True):
-    """One serving runtime, as `runtimes.toml` describes it.
+    """One serving runtime, as its file in `engines` describes it. Nothing else is needed for one that runs already.
 
+    `rank` is its place in lists; what is `launched` by spark-tui has presets, and rules for its log.
     `marks` identify it by an image's or a program's name. `programs` are the words that start its server, the first as
     spark-tui writes them. `port` is where it listens by default, `loopback`: and then only within its
     container; `host_option` or else `host_variable` (ADDRESS:PORT) changes that.
@@ -48,6 +49,9 @@ class Runtime(Struct, frozen=True, forbid_unknown_fields=True):
     503 there means that it is not ready yet; otherwise that its engine died.
     `version_paths` are tried in turn, `version_key` is the answer's key; no paths: not reported. `metrics_path` is
     empty where there is no Prometheus page, `metrics_option` what turns it on.
+    A series of that page is `series_prefix` with a name of `series`: its family in lower case, then the label that is
+    kept, and the only value of it that counts; of `histograms` all parts. `name_options` are the options that name the
+    model for requests, `text_key` is what /tokenize calls its text.
     `lists_more`: its model list has more than it serves; `owners` are what that list says owns them, in lower case.
     `caches` are the compile caches that it fills. `first_request` is what the warm-up pays for, and
     `first_request_seconds` how long it is waited for: vLLM compiles for 25 to 60 s, Ollama reads all weights.
@@ -59,6 +63,8 @@ class Runtime(Struct, frozen=True, forbid_unknown_fields=True):
     marks: tuple[str, ...]
     programs: tuple[tuple[str, ...], ...]
     key_way: KeyDelivery
+    rank: int = 100
+    launched: bool = False
     key_variable: str = ""
     loopback: bool = False
     host_option: str = "--host"
@@ -72,6 +78,11 @@ class Runtime(Struct, frozen=True, forbid_unknown_fields=True):
     version_key: str = "version"
     metrics_path: str = ""
     metrics_option: str = ""
+    series_prefix: str = ""
+    series: tuple[tuple[str, ...], ...] = ()
+    histograms: tuple[tuple[str, str], ...] = ()
+    name_options: tuple[str, ...] = ("--served-model-name",)
+    text_key: str = "prompt"
     model_name: ModelName = ModelName.HUB
     model_options: tuple[str, ...] = ()
     lists_more: bool = False
@@ -89,17 +100,24 @@ class Proxy(Struct, frozen=True, forbid_unknown_fields=True):
     owners: tuple[str, ...] = ()
 
 
-class _Runtimes(Struct, frozen=True, forbid_unknown_fields=True):
-    """What `runtimes.toml` holds."""
+class _Proxies(Struct, frozen=True, forbid_unknown_fields=True):
+    """What `proxies.toml` holds."""
 
-    runtime: tuple[Runtime, ...]
     proxy: tuple[Proxy, ...]
 
 
-_KNOWN: Final = msgspec.toml.decode(Path(__file__).with_name("runtimes.toml").read_bytes(), type=_Runtimes)
-RUNTIMES: Final = _KNOWN.runtime
-PROXIES: Final = _KNOWN.proxy
-VLLM, SGLANG, TRTLLM, LLAMA_CPP, OLLAMA, ANY = RUNTIMES
+_HERE: Final = Path(__file__).parent
+RUNTIMES: Final = tuple(
+    sorted(
+        (msgspec.toml.decode(path.read_bytes(), type=Runtime) for path in _HERE.glob("engines/*.toml")),
+        key=lambda each: (each.rank, each.id),
+    )
+)
+LAUNCHED: Final = tuple(each for each in RUNTIMES if each.launched)
+VLLM, SGLANG, TRTLLM, LLAMA_CPP, OLLAMA = LAUNCHED
+ANY: Final = next(each for each in RUNTIMES if each.id == "openai")
+"""A server that is known by its API alone."""
+PROXIES: Final = msgspec.toml.decode((_HERE / "proxies.toml").read_bytes(), type=_Proxies).proxy
 KEY_VARIABLES: Final = tuple(runtime.key_variable for runtime in RUNTIMES if runtime.key_variable)
 """Every variable under which a key that we made may stand in a container's env file."""
 
@@ -114,7 +132,8 @@ def runtime_named(name: str) -> Runtime:
 
 
 def is_known(name: str) -> bool:
-    return any(runtime.id == name for runtime in RUNTIMES)
+    """Whether spark-tui launches it."""
+    return any(runtime.id == name for runtime in LAUNCHED)
 
 
 def is_server_program(word: str) -> bool:

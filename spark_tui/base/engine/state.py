@@ -270,7 +270,8 @@ def proven(container: ContainerFacts, models: tuple[ServedModel, ...]) -> Contai
 
 def name_argument(container: ContainerFacts) -> str:
     """The name under which the command serves its model, or else our label."""
-    return _argument(container.argv, "--served-model-name") or container.served_name
+    options = runtime_named(runtime_of(container)).name_options
+    return next(filter(None, (_argument(container.argv, each) for each in options)), container.served_name)
 
 
 def model_argument(container: ContainerFacts) -> str:

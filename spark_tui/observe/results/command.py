@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from spark_tui.base.engine.runtimes import RUNTIMES, KnownModels, published_of, published_where
+from spark_tui.base.engine.runtimes import LAUNCHED, KnownModels, published_of, published_where
 from spark_tui.base.errors import UsageError
 from spark_tui.cli.command import group
 from spark_tui.cli.output import capitals
@@ -20,7 +20,7 @@ def references(session: Session) -> None:
 
 @references.sub("list", "  spark-tui references list qwen3 80b\n  spark-tui references list --engine sglang")
 @click.argument("words", nargs=-1, metavar="[WORD]...")
-@click.option("--engine", type=click.Choice([each.id for each in RUNTIMES]), default=None, help="Only of this engine.")
+@click.option("--engine", type=click.Choice([each.id for each in LAUNCHED]), default=None, help="Only of this engine.")
 def list_references(session: Session, words: tuple[str, ...], engine: str | None) -> None:
     """List published figures of models with all words in their name, with source and dispute.
 

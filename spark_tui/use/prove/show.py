@@ -23,9 +23,8 @@ from spark_tui.base.page import (
     moment,
     rounded,
 )
-from spark_tui.base.quantities import human_duration
+from spark_tui.base.quantities import ago, human_duration
 from spark_tui.base.text import truncate
-from spark_tui.observe.engines.show.engines import ago
 from spark_tui.observe.results.model.proof import (
     Badge,
     CaseResult,

@@ -87,10 +87,11 @@ def test_a_process_that_boots_is_starting_and_its_age_grows(tmp_path: Path) -> N
     ("words", "owner", "pages", "metrics", "code", "said"),
     [
         (("ninfer", "ninfer"), "ninfer", (), (), ExitCode.FAILED, "no page /metrics"),
+        (("python3", "tabby.py"), "tabbyAPI", ("/health",), (), ExitCode.FAILED, "TabbyAPI publishes no metrics"),
         (("python3", "far.py"), "vllm", ("/health",), VLLM_PAGE, ExitCode.DONE, "Idle"),
         (("python3", "door.py"), "spark-tui", ("/health",), (), ExitCode.REFUSED, "is a gateway, no engine"),
     ],
-    ids=["unknown", "vLLM of another name", "gateway"],
+    ids=["unknown", "TabbyAPI", "vLLM of another name", "gateway"],
 )
 def test_an_address_is_asked_what_it_is(
     tmp_path: Path, words: tuple[str, ...], owner: str, pages: tuple[str, ...], metrics: tuple[()], code: int, said: str
@@ -123,6 +124,32 @@ def test_addresses_of_the_settings_are_engines_and_one_of_a_known_process_is_tha
         assert [each["id"] for each in listed if each["port"] == engine.port] == [f"vllm-{engine.port}"]
 
 
+TENSORFOLD_PAGE = (
+    ("tensorfold:requests_running", "", 2.0, None),
+    ("tensorfold:requests_waiting", "", 1.0, None),
+    ("tensorfold:generation_tokens_total", "", 100.0, 30.0),
+    ("tensorfold:prompt_tokens_total", "", 100.0, 0.0),
+    ("tensorfold:mtp_drafted_total", "", 100.0, 0.0),
+    ("tensorfold:mtp_accepted_total", "", 80.0, 0.0),
+)
+
+
+def test_an_engine_of_one_file_is_found_and_measured(tmp_path: Path) -> None:
+    with process_engine(tmp_path, "tensorfold", "serve", "acme/tiny-1b", metrics=TENSORFOLD_PAGE) as engine:
+        done = without_docker(tmp_path, "--json", "metrics", f"tensorfold-{engine.port}", "--seconds", "2")
+        assert done.returncode == ExitCode.DONE, done.stderr
+        found = json.loads(done.stdout)
+        assert (found["running_requests"], found["waiting_requests"]) == (2, 1)
+        assert 25 <= found["decode_tokens_per_second"] <= 35
+        assert found["since_start"]["speculation"]["acceptance_percent"] == 80.0
+    with process_engine(tmp_path, "ds4-server", "-m", "model.gguf", pages=()) as engine:
+        done = without_docker(tmp_path, "metrics", f"ds4-{engine.port}")
+        assert (done.returncode, "ds4 publishes no metrics" in done.stderr) == (ExitCode.FAILED, True)
+        listed = json.loads(without_docker(tmp_path, "--json", "ps").stdout)
+        mine = next(each for each in listed if each["port"] == engine.port)
+        assert (mine["state"], mine["model"]) == ("ready", "model.gguf")
+
+
 # --- processes that hold the GPU --------------------------------------------------------------------------------
 
 
@@ -143,9 +170,9 @@ def test_a_process_on_the_gpu_that_lists_models_is_an_engine() -> None:
 
 def test_its_list_of_models_says_which_engine_it_is() -> None:
     world = holder("python3", "main.py")
-    world.api.models_at = dict.fromkeys(world.api.models_at, (ServedModel("q", owner="SGLang"),))
+    world.api.models_at = dict.fromkeys(world.api.models_at, (ServedModel("q", owner="tabbyAPI"),))
     (found,) = world.run("ps", "--json").json
-    assert (found["id"], found["runtime"]) == ("main-8080", "sglang")
+    assert (found["id"], found["runtime"]) == ("main-8080", "tabbyapi")
 
 
 @pytest.mark.parametrize("program", ["litellm", "open-webui", "llama-swap", "spark-tui"])

@@ -24,6 +24,7 @@ from spark_tui.base.errors import PresetError, SparkError, UnreachableError
 from spark_tui.base.finding import Missing, Ok
 from spark_tui.base.page import Page as Sections
 from spark_tui.base.page import Section
+from spark_tui.base.quantities import ago
 from spark_tui.catalog.fit.screen.bar import FitBar
 from spark_tui.catalog.fit.show import presets as present
 from spark_tui.catalog.fit.show.launch import deviations_page, fit_figures, fit_verdict
@@ -40,7 +41,6 @@ from spark_tui.catalog.presets.use.library import Library
 from spark_tui.catalog.presets.use.pins import Pins
 from spark_tui.catalog.presets.use.preflight import Preflight
 from spark_tui.catalog.presets.use.rights import load_presets
-from spark_tui.observe.engines.show.engines import ago
 from spark_tui.observe.explain.feature import ENGINES
 from spark_tui.observe.metrics.use.history import History
 from spark_tui.observe.results.feature import PROOFS

@@ -14,12 +14,12 @@ from spark_tui.base.engine.container import ContainerFacts, outside_docker
 from spark_tui.base.errors import ContainerNotFound, UsageError
 from spark_tui.base.executors import end_tasks
 from spark_tui.base.ports import LogLine
+from spark_tui.base.quantities import ago
 from spark_tui.base.secret import mask_secrets
 from spark_tui.base.text import clean, last_overwrite
 from spark_tui.cli.command import command, complete
 from spark_tui.cli.names import engine_name, find_container
 from spark_tui.cli.session import Session
-from spark_tui.observe.engines.show.engines import ago
 from spark_tui.observe.engines.use.engines import EngineSupervisor, stamp_before, stamp_of_start
 from spark_tui.observe.explain.model.line import by_time, moment_of
 from spark_tui.observe.explain.model.timeline import PhaseId

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from textual.content import Content
 from textual.events import Resize
@@ -11,6 +10,7 @@ from textual.geometry import Region, Size
 from textual.strip import Strip
 from textual.timer import Timer
 
+from spark_tui.base.ports import Clock
 from spark_tui.base.quantities import human_duration
 from spark_tui.base.text import cells_left
 from spark_tui.observe.explain.model.starts import StartRecord, eta, eta_text, usual_phases
@@ -18,9 +18,6 @@ from spark_tui.observe.explain.model.timeline import BootTimeline, Phase, PhaseI
 from spark_tui.tui import format as fmt
 from spark_tui.tui.format import Glyphs
 from spark_tui.tui.widgets.line import VisibilityWidget, packed, strip_of
-
-if TYPE_CHECKING:
-    from spark_tui.base.ports import Clock
 
 INDENT_CELLS = 11
 LABEL_CELLS = 14

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -11,11 +10,9 @@ from spark_tui.base.engine.state import EngineWord
 from spark_tui.base.finding import Missing
 from spark_tui.base.jobs import StepState
 from spark_tui.base.page import Cell, Tone
+from spark_tui.base.store import World
 from spark_tui.observe.engines.show.engines import EngineStatus, engine_status, latest_job
 from spark_tui.observe.explain.feature import ENGINES
-
-if TYPE_CHECKING:  # at the first frame nothing is under way
-    from spark_tui.base.store import World
 
 
 def engine_statuses(world: World) -> Mapping[str, EngineStatus]:

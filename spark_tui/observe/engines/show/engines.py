@@ -33,7 +33,7 @@ from spark_tui.base.page import (
     read,
     rounded,
 )
-from spark_tui.base.quantities import GIB, gib, human_duration
+from spark_tui.base.quantities import GIB, ago, gib, human_duration
 from spark_tui.base.secret import mask_secrets
 
 if TYPE_CHECKING:  # the first frame shows an empty list of engines, and loads nothing of logs and hosts for it
@@ -184,14 +184,6 @@ def engine_page(
 def day_and_time(at: float) -> str:
     """`21 Nov 18:40`, by this machine's clock."""
     return datetime.fromtimestamp(at).astimezone().strftime("%d %b %H:%M")
-
-
-def ago(seconds: float) -> str:
-    """`12s ago`, `59m ago`, `2d ago`: one unit, for it is only a hint."""
-    for unit, size in (("d", 86400), ("h", 3600), ("m", 60)):
-        if seconds >= size:
-            return f"{int(seconds // size)}{unit} ago"
-    return f"{max(0, int(seconds))}s ago"
 
 
 def docker_command(reason: str) -> str:

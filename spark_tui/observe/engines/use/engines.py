@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from msgspec.structs import replace
 
-from spark_tui.base.checkpoint import CheckpointFacts
 from spark_tui.base.context import Context, Ports
 from spark_tui.base.engine.container import ContainerFacts, ContainerStatus, ImageFacts, outside_docker
 from spark_tui.base.engine.state import (
@@ -59,6 +58,7 @@ from spark_tui.observe.explain.model.view import Baseline, EngineView, LogContex
 from spark_tui.observe.explain.use import LogBuffer
 
 if TYPE_CHECKING:
+    from spark_tui.base.checkpoint import CheckpointFacts
     from spark_tui.observe.explain.model.explain import Explanation
 
 T = TypeVar("T")

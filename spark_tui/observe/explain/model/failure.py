@@ -14,8 +14,7 @@ from msgspec.structs import replace
 from spark_tui.base.text import lazy_pattern
 from spark_tui.observe.explain.model.causes.cause import CauseId
 from spark_tui.observe.explain.model.causes.diagnosis import recognise
-from spark_tui.observe.explain.model.causes.host import NO_PROGRAM
-from spark_tui.observe.explain.model.causes.llama_cpp import SAYS_WHY, SIGNS
+from spark_tui.observe.explain.model.causes.host import NO_PROGRAM, SAYS_WHY, SIGNS
 from spark_tui.observe.explain.model.causes.memory import OUT_OF_MEMORY
 from spark_tui.observe.explain.model.line import LineKind, LogRecord, exception_name, parse_line, shown
 from spark_tui.observe.explain.model.rules.rule import Broken

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct, field
 
-from spark_tui.base.checkpoint import CheckpointFacts
 from spark_tui.base.engine.container import ContainerFacts, ContainerStatus, ImageFacts
 from spark_tui.base.engine.runtimes import with_tag
 from spark_tui.base.engine.state import (
@@ -24,6 +23,9 @@ from spark_tui.base.engine.state import (
 from spark_tui.base.host.guard import GuardEntry
 from spark_tui.observe.explain.model.serving import ServingSample
 from spark_tui.observe.explain.model.timeline import EMPTY_TIMELINE, BootTimeline, PhaseId
+
+if TYPE_CHECKING:
+    from spark_tui.base.checkpoint import CheckpointFacts
 
 _STATES: Final = {
     EngineState.CREATED: EngineWord.QUEUED,

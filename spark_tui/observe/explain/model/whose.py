@@ -8,8 +8,7 @@ from typing import Final, NamedTuple
 from spark_tui.base.text import lazy_pattern
 from spark_tui.observe.explain.model.causes.cause import CauseId
 from spark_tui.observe.explain.model.causes.diagnosis import recognise
-from spark_tui.observe.explain.model.causes.host import GPU_FAULT, NO_PROGRAM, RAYLET
-from spark_tui.observe.explain.model.causes.llama_cpp import ABORT, CRASH, FATAL, NAMED
+from spark_tui.observe.explain.model.causes.host import ABORT, CRASH, FATAL, GPU_FAULT, NAMED, NO_PROGRAM, RAYLET
 from spark_tui.observe.explain.model.line import LineKind, LogRecord, exception_name, parse_line
 
 USAGE: Final = r"error: (?:unrecognized arguments|the following arguments are required|argument -)"

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from spark_tui.base import executors
 from spark_tui.base.engine.answer import api_error
-from spark_tui.base.engine.runtimes import LLAMA_CPP
+from spark_tui.base.engine.runtimes import runtime_named
 from spark_tui.base.engine.state import Endpoint
 from spark_tui.base.errors import EngineFailed, EngineUnreachable, SparkError
 from spark_tui.base.remote import last_line
@@ -63,9 +63,9 @@ class HttpLoadDriver:
                 await self._end_child()
 
     async def tokenize(self, endpoint: Endpoint, model: str, text: str) -> tuple[tuple[int, ...], int | None]:
-        """`POST /tokenize` as vLLM and SGLang take it, or llama.cpp."""
-        key = "content" if endpoint.runtime == LLAMA_CPP.id else "prompt"
-        answer = await self._post(endpoint, TOKENIZE_PATH, {"model": model, key: text, "add_special_tokens": False})
+        """`POST /tokenize`, with the text under the engine's own key."""
+        body = {"model": model, runtime_named(endpoint.runtime).text_key: text, "add_special_tokens": False}
+        answer = await self._post(endpoint, TOKENIZE_PATH, body)
         tokens = answer.get("tokens")
         if not isinstance(tokens, list) or not all(isinstance(token, int) for token in tokens):
             raise _not_understood(endpoint, TOKENIZE_PATH)

@@ -12,9 +12,9 @@ from spark_tui.base.engine.runtimes import Reference, family, published_words, q
 from spark_tui.base.engine.state import EngineState
 from spark_tui.base.finding import NOT_READ_YET, Reading, reason_of, value_of
 from spark_tui.base.page import Cell, Column, Page, Row, Section, Table, Tone, cells, labelled, titled
+from spark_tui.base.quantities import ago as since_moment
 from spark_tui.base.quantities import gib, human_count, human_duration
 from spark_tui.base.text import clean_line
-from spark_tui.observe.engines.show.engines import ago as since_moment
 from spark_tui.observe.explain.model.view import EngineView
 from spark_tui.observe.results.model.compare import (
     Comparison,

@@ -32,8 +32,8 @@ from spark_tui.base.engine.image import (
 )
 from spark_tui.base.engine.invocation import OPTIONS, SETTABLE, key_of, parse, spellings
 from spark_tui.base.engine.runtimes import (
+    LAUNCHED,
     OLLAMA,
-    RUNTIMES,
     TRTLLM,
     VLLM,
     KeyDelivery,
@@ -191,10 +191,10 @@ def _server(spec: ContainerSpec) -> tuple[Runtime, tuple[str, ...]]:
     """The runtime, and the whole command with the program first; no words where the image runs as it is."""
     given = (*(spec.entrypoint or ()), *spec.command)
     named = recognised(spec.image, given)
-    runtime = next((each for each in RUNTIMES if _after_program(given, each)), None)
-    runtime = runtime or next((each for each in RUNTIMES if each.id == named), None)
+    runtime = next((each for each in LAUNCHED if _after_program(given, each)), None)
+    runtime = runtime or next((each for each in LAUNCHED if each.id == named), None)
     if runtime is None:
-        known = ", ".join(each.title for each in RUNTIMES)
+        known = ", ".join(each.title for each in LAUNCHED)
         raise UsageError(
             f"{_shown((spec.image, *given))} starts no server that spark-tui knows.",
             f"A preset is for {known}: the command has to start one of them.",

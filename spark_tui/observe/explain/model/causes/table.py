@@ -17,7 +17,7 @@ from spark_tui.base.finding import Change, Finding
 from spark_tui.base.text import lazy_pattern, truncate
 from spark_tui.observe.explain.model.causes import host, memory, model, network, settings
 from spark_tui.observe.explain.model.causes.cause import MAX_QUOTED, CauseId, FailureContext, first_group, fix
-from spark_tui.observe.explain.model.causes.llama_cpp import ABORT
+from spark_tui.observe.explain.model.causes.host import ABORT
 from spark_tui.observe.explain.model.line import NUMBER
 
 _REPO: Final = lazy_pattern(r"[\w.-]{1,100}/[\w.-]{1,100}")
