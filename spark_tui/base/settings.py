@@ -271,7 +271,7 @@ class Settings(Struct, frozen=True):
     memory where it names none: what it needs, or the preset's. `auto` as `theme` or `glyphs` follows the terminal;
     `notify` are the signals for the terminal when a start, a download or a benchmark ends; `keymap` has the user's own
     keys by action id. `hosts` are other machines with a spark-tui, `engines` addresses of servers that are engines too,
-    with their names: `lab=http://192.168.1.7:8000`.
+    with their names: `lab=http://192.168.1.7:8000`; a gateway is none.
     """
 
     store: Path = Path("~/vllm")

@@ -5,6 +5,7 @@ One resolver for every command and screen: an engine is an endpoint that may hav
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
@@ -12,7 +13,7 @@ from typing import Final
 from spark_tui.base.context import Context, Ports
 from spark_tui.base.engine.container import ADDRESS_ID, PROCESS_ID, ContainerFacts
 from spark_tui.base.engine.runtimes import ANY, is_proxy
-from spark_tui.base.engine.state import endpoint_of, proven, runtime_of, server_at
+from spark_tui.base.engine.state import ServedModel, endpoint_of, proven, runtime_of, server_at
 from spark_tui.base.errors import (
     ApiKeyRejected,
     ContainerNotFound,
@@ -25,6 +26,8 @@ from spark_tui.base.executors import in_thread
 from spark_tui.base.settings import read_engines
 from spark_tui.base.text import clean_line, same_name, truncate
 
+ASK_SECONDS: Final = 2.0
+"""For the models of a server of an unknown kind: the list of engines waits for it."""
 _SHORT_ID: Final = 12
 _SCHEMES: Final = ("http://", "https://")
 
@@ -41,37 +44,42 @@ class EngineFinder:
         self._addresses = {each.id: each for each in (server_at(url, name) for name, url in read_engines(addresses))}
         self._asked: dict[str, ContainerFacts] = {}
         """Servers of an unknown kind that have listed their models, by their id."""
+        self._gateways: set[str] = set()
 
     async def outside(self) -> tuple[ContainerFacts, ...]:
-        """Engines without a container: processes by their command line or by the GPU, then addresses of none of them.
-        Never Docker's error; a process that lists no models is none."""
+        """Engines without a container: processes by their command line or by the GPU, then addresses of none of them,
+        whether they answer or not. Never Docker's error; a gateway, and a process that lists no models, is none."""
         processes = await self._processes()
         known = {_url(each) for each in processes}
-        addresses = [await self._proven(each) or each for each in self._addresses.values() if each.address not in known]
+        places = [each for each in self._addresses.values() if each.address not in known]
+        found = await asyncio.gather(*map(self._proven, places))
+        addresses = (proof or each for each, proof in zip(places, found, strict=True) if each.id not in self._gateways)
         return (*processes, *addresses)
 
     async def _processes(self) -> tuple[ContainerFacts, ...]:
         found = [each for each in await in_thread(self._ports.host.bare_engines) if not is_proxy(each.argv)]
-        return tuple(filter(None, [await self._proven(each) if runtime_of(each) == ANY.id else each for each in found]))
+        proofs = await asyncio.gather(*(self._proven(each) for each in found if runtime_of(each) == ANY.id))
+        named = [each for each in found if runtime_of(each) != ANY.id]
+        return tuple(sorted((*named, *filter(None, proofs)), key=lambda each: (each.name, each.pid)))
 
     async def _proven(self, server: ContainerFacts) -> ContainerFacts | None:
-        """A server with the kind that it says it is; None for one that lists no models. Raises RefusedError for an
-        address at which a gateway answers."""
+        """A server with the kind that it says it is; None for one that lists no models, in time, and for a gateway."""
         endpoint = endpoint_of(server, None)
         if server.id in self._asked or endpoint is None:
             return self._asked.get(server.id)
+        models: tuple[ServedModel, ...] = ()
         try:
-            models = await self._ports.api.models(endpoint)
+            async with asyncio.timeout(ASK_SECONDS):
+                models = await self._ports.api.models(endpoint)
         except ApiKeyRejected:
-            models = ()
-        except SparkError:
+            pass  # it serves; without its key we cannot ask what
+        except (SparkError, TimeoutError):
             return None
         found = proven(server, models)
-        if found is not None:
+        if found is None:
+            self._gateways.add(server.id)
+        else:
             self._asked[server.id] = found
-        elif server.address:
-            del self._addresses[server.id]
-            raise RefusedError(f"{server.address} is a gateway, no engine.", "Name the address of an engine behind it.")
         return found
 
     async def all(self, name: str = "") -> tuple[ContainerFacts, ...]:
@@ -89,7 +97,7 @@ class EngineFinder:
 
     async def _at(self, url: str) -> ContainerFacts:
         """The engine at an address that was typed: one of this machine's, else a server that is asked at once. Raises
-        UsageError for a bad address, EngineUnreachable where none answers."""
+        UsageError for a bad address, EngineUnreachable where none answers, RefusedError for a gateway."""
         try:
             server = server_at(url)
         except ValueError as error:
@@ -100,11 +108,14 @@ class EngineFinder:
         for each in (*await self._processes(), *containers):
             if each.running and runtime_of(each) and _url(each) == server.address:
                 return each
-        found = await self._proven(self._addresses.setdefault(server.id, server))
+        found = await self._proven(server)
+        if server.id in self._gateways:
+            raise RefusedError(f"{server.address} is a gateway, no engine.", "Name the address of an engine behind it.")
         if found is None:
             raise EngineUnreachable(
                 f"No engine answers at {server.address}.", f"Does it list models? curl {server.address}/v1/models"
             )
+        self._addresses.setdefault(server.id, server)
         return found
 
     async def find(self, name: str) -> tuple[ContainerFacts | None, tuple[ContainerFacts, ...]]:

@@ -187,7 +187,8 @@ def state_of(
         case "running":
             if health is Health.OK and (models or was_serving):
                 return EngineState.SERVING
-            return EngineState.NOT_ANSWERING if was_serving or health is Health.DEAD else EngineState.STARTING
+            silent = was_serving or health is Health.DEAD or container.address  # an address is not known to start
+            return EngineState.NOT_ANSWERING if silent else EngineState.STARTING
         case _:
             # 143 is SIGTERM, 130 SIGINT: it was asked to stop. 137 may be the OOM killer as well.
             return EngineState.STOPPED if container.exit_code in (0, None, 130, 143) else EngineState.FAILED

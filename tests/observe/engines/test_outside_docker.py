@@ -119,9 +119,11 @@ def test_addresses_of_the_settings_are_engines_and_one_of_a_known_process_is_tha
         done = without_docker(tmp_path, "--json", "ps")
         lab = next(each for each in json.loads(done.stdout) if each["id"] == "lab")
         assert (lab["port"], lab["state"], lab["runtime"]) == (other.port, "ready", "openai")
-        without_docker(tmp_path, "config", "set", "engines", f"twice={engine.url}")
+        assert (lab["started_at"], lab["started_at_reason"]) == (None, "only its address is known")
+        without_docker(tmp_path, "config", "set", "engines", f"twice={engine.url} gone=http://127.0.0.1:1")
         listed = json.loads(without_docker(tmp_path, "--json", "ps").stdout)
         assert [each["id"] for each in listed if each["port"] == engine.port] == [f"vllm-{engine.port}"]
+        assert [each["state"] for each in listed if each["id"] == "gone"] == ["stalled"]
 
 
 TENSORFOLD_PAGE = (

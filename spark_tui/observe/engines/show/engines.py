@@ -501,6 +501,7 @@ def engine_object(view: EngineView, now: float) -> Object:
     phase = view.timeline.current if view.state is EngineState.STARTING else None
     failure = view.timeline.failure if view.state is EngineState.FAILED else None
     up = now - container.started_at if running and container.started_at is not None else None
+    start_unknown = "only its address is known" if container.address else ""
     not_told = "the engine has not said yet" if running else "it does not run"
     return {
         "id": container.name,
@@ -520,8 +521,8 @@ def engine_object(view: EngineView, now: float) -> Object:
         **maybe("api_key_file", container.api_key_file, "no key file"),
         "exposure": view.exposure.value,
         "health": view.health.value,
-        **maybe("started_at", moment(container.started_at), "it was never started"),
-        **maybe("up_seconds", None if up is None else round(max(0.0, up), 1), "it does not run"),
+        **maybe("started_at", moment(container.started_at), start_unknown or "it was never started"),
+        **maybe("up_seconds", None if up is None else round(max(0.0, up), 1), start_unknown or "it does not run"),
         **maybe("boot_seconds", rounded(view.timeline.seconds), "not in the log"),
         **maybe("exit_code", container.exit_code, "it has not ended"),
         **maybe("failure", mask_secrets(failure.line) if failure else None, "it has not failed"),
