@@ -30,6 +30,7 @@ from spark_tui.base.host.memory import Access, MemInfo
 from spark_tui.base.host.vitals import GpuReading, HostIdentity
 from spark_tui.base.quantities import GIB, KIB, MIB, human_bytes
 from spark_tui.base.text import clean_line, quoted, truncate
+from spark_tui.catalog.models.model.store import StoreContents
 
 
 class TerminalState(Struct, frozen=True):
@@ -100,10 +101,13 @@ class Readings(Struct, frozen=True):
     """What is wrong with files of the user's own themes."""
     copies: Reading[tuple[Finding, ...]] = NOT_READ_YET
     """Presets that were copied from a registry whose recipe is another one now, or is unknown."""
+    places: Reading[StoreContents] = NOT_READ_YET
+    """The model store, and other Hub caches of this machine."""
 
 
 # --- the checks -------------------------------------------------------------------------------------------
 
+_MOST_THEIRS: Final = 4
 OLDEST_DRIVER: Final = (580, 95)
 """DGX OS 7.2.3, the oldest that Sparks were seen with."""
 MIN_FREE_BYTES: Final = 2 * GIB
@@ -456,6 +460,20 @@ def _copies(_: Readings, found: tuple[Finding, ...]) -> Finding:
     return replace(first, summary=first.summary + more, evidence=tuple(each.subject for each in found[:8]))
 
 
+def _places(_: Readings, found: StoreContents) -> Finding:
+    """What lies twice takes its room twice; what only another user has is downloaded again."""
+    mine = [(found.root, found.models), *((each.path, each.models) for each in found.others if each.mine)]
+    known = {model.id for _, models in mine for model in models}
+    theirs = [(each.path, model.id) for each in found.others if not each.mine for model in each.models]
+    lines = [f"{path}: {len(models)}" for path, models in mine]
+    lines += [f"only another user's: {id_} in {path}" for path, id_ in theirs if id_ not in known][:_MOST_THEIRS]
+    twice = [each.summary for each in found.findings if each.id == "lies_twice"]
+    if twice:
+        words = "1 model lies" if len(twice) == 1 else f"{len(twice)} models lie"
+        return _warning(f"{words} in several places.", "Keep one of each: spark-tui models list", "; ".join(twice))
+    return _ok("No model lies twice.", "; ".join(lines))
+
+
 # --- network and terminal ---------------------------------------------------------------------------------
 
 
@@ -521,6 +539,7 @@ CHECKS: Final = (
     Check("room", Group.STORE, "Disk space", "store", _room),
     Check("caches", Group.STORE, "Compile caches", "caches", _caches),
     Check("token", Group.STORE, "Hub token", "", _token),
+    Check("places", Group.STORE, "Places of models", "places", _places),
     Check("copies", Group.STORE, "Copied recipes", "copies", _copies),
     Check("ports", Group.NETWORK, "Ports", "", _ports),
     Check("link", Group.NETWORK, "Network", "links", _link),

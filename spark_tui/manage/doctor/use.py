@@ -20,6 +20,7 @@ from spark_tui.base.errors import ImageNotFound, SparkError
 from spark_tui.base.executors import in_thread
 from spark_tui.base.finding import Finding, Missing, Ok, Reading, Severity
 from spark_tui.base.quantities import KIB
+from spark_tui.catalog.models.use.ports import ModelStore
 from spark_tui.catalog.presets.model.preset import Preset, PresetCatalogue
 from spark_tui.catalog.presets.use.rights import PresetSource, drifts
 from spark_tui.machine.settings import user_themes
@@ -50,6 +51,7 @@ class Doctor(Struct, eq=False):
     """Whether a memory guard runs. None: this machine has none."""
     drifts: Callable[[Iterable[Preset]], Mapping[str, Finding]] = lambda _: {}
     """Copies of registries' recipes that are outdated, by the preset's name."""
+    models: ModelStore | None = None
 
     @classmethod
     def from_context(cls, context: Context) -> Doctor:
@@ -66,6 +68,7 @@ class Doctor(Struct, eq=False):
             themes=lambda: user_themes(context).problems,
             guarded=context.guarding.journal.running if context.ports.has("guarding") else lambda: True,
             drifts=partial(drifts, context),
+            models=context.find(ModelStore),
         )
 
     async def examine(
@@ -103,6 +106,7 @@ class Doctor(Struct, eq=False):
             guarded=guarded,
             docker=state,
             gpu_container=tried,
+            places=Missing("no model store") if self.models is None else Ok(await self.models.scan()),
             copies=Ok(tuple((await in_thread(self.drifts, catalogue.presets)).values())),
             gated=tuple(preset.name for preset in catalogue.presets if preset.facts.gated),
             ports=tuple((port, self.host.port_owner(port) or "another process") for port in taken),

@@ -95,6 +95,26 @@ def test_an_absent_store_is_empty_and_a_finding(tmp_path: Path) -> None:
     assert contents.free is not None
 
 
+def test_before_the_first_download_an_older_cache_is_offered_for_it(tmp_path: Path) -> None:
+    cached(tmp_path / "older", "org/name", files())
+    contents = store_of(tmp_path / "none", hubs=(str(tmp_path / "older/hub"),)).scan_now()
+    assert contents.findings[0].remedy.endswith(f"spark-tui config set store {tmp_path}/older")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make files of another user")
+def test_caches_of_other_users_are_reported_as_theirs_where_they_can_be_read(tmp_path: Path) -> None:
+    for user in ("ada", "eve"):
+        cached(tmp_path / user / ".cache/huggingface", f"org/of-{user}", files())
+    (tmp_path / "eve").chmod(0o700)
+    tmp_path.chmod(0o755)
+    pattern = f"{tmp_path}/*/.cache/huggingface/hub"
+    with ordinary_user(tmp_path / "ada"):
+        store = store_of(tmp_path / "none", strangers=(pattern,))
+        others = store.scan_now().others
+        assert [(each.mine, [model.id for model in each.models]) for each in others] == [(False, ["org/of-ada"])]
+        assert store.elsewhere("org/of-ada", "main") is None
+
+
 # --- how whole --------------------------------------------------------------------------------------------
 
 

@@ -12,6 +12,7 @@ from spark_tui.base.host.detectors import EngineProcess, Link, SharedFile, Store
 from spark_tui.base.host.memory import TEE_DROP, Access, MemInfo
 from spark_tui.base.host.vitals import GpuReading, HostIdentity
 from spark_tui.base.quantities import GIB, MIB
+from spark_tui.catalog.models.model.store import Layout, OtherCache, StoreContents, StoredModel
 from spark_tui.manage.doctor.model import (
     CHECKS,
     DockerState,
@@ -30,6 +31,7 @@ HEALTHY = Readings(
     user="u",
     themes=Ok(()),
     copies=Ok(()),
+    places=Ok(StoreContents("/home/u/vllm")),
     driver=Ok("580.142"),
     gpu=Ok(GpuReading("NVIDIA GB10", 3, 5.1, 41, 208, unified=True, driver="580.142")),
     memory=Ok(MEMORY),
@@ -68,6 +70,7 @@ W, F = Severity.WARNING, Severity.ERROR
 DOWN = DockerState(reachable=False, error="Docker is not running")
 FORBIDDEN = DockerState(reachable=False, error_id="docker_socket_permission", error="permission denied")
 RELOGIN = DockerState(reachable=False, error="permission denied", relogin=True)
+TWICE = StoreContents("/home/u/vllm", findings=(Finding("lies_twice", W, "org/m lies in 2 places"),))
 FOREIGN = replace(STORE, foreign=3, foreign_example="/home/u/vllm/hub")
 
 FAULTS: list[tuple[str, dict[str, Any], Severity, str]] = [
@@ -101,6 +104,7 @@ FAULTS: list[tuple[str, dict[str, Any], Severity, str]] = [
     ("token", {"token": Missing("neither in the environment nor in a token file")}, W, "hf auth login"),
     ("token", {"token": Ok(False)}, W, "hf auth login"),
     ("copies", {"copies": Ok((Finding("copy_outdated", W, "It changed.", (), "import it"),))}, W, "import it"),
+    ("places", {"places": Ok(TWICE)}, W, "models list"),
     ("ports", {"ports": ((8000, "nginx (88)"),)}, W, "another port"),
     ("link", {"links": Ok((Link("wlP9s9", wireless=True),)), "default_link": "wlP9s9"}, W, "cable"),
     ("themes", {"themes": Ok((UsageError("mine.toml, line 2: no such colour.", "Write #rrggbb."),))}, W, "#rrggbb"),
@@ -115,6 +119,16 @@ def test_a_fault_is_named_with_its_remedy(check: str, planted: dict[str, Any], s
     assert found.severity is severity
     assert remedy in found.remedy
     assert found.summary.endswith(".")
+
+
+def test_what_only_another_user_has_is_named() -> None:
+    models = tuple(StoredModel(id_, Layout.CACHE, f"/x/{id_}") for id_ in ("org/mine", "org/theirs"))
+    others = (OtherCache("/home/u/.cache/hub", models[:1], 1), OtherCache("/home/v/hub", models, 2, mine=False))
+    found = finding(replace(HEALTHY, places=Ok(StoreContents("/home/u/vllm", others=others))), "places")
+    assert found.severity is Severity.OK
+    assert "/home/u/.cache/hub: 1" in found.evidence[0]
+    assert "only another user's: org/theirs in /home/v/hub" in found.evidence[0]
+    assert "org/mine" not in found.evidence[0]
 
 
 def test_only_the_check_that_a_fault_concerns_changes() -> None:

@@ -22,6 +22,7 @@ from spark_tui.catalog.fit.show.preset_files import (
 from spark_tui.catalog.fit.use.fit import LaunchChecks, observe
 from spark_tui.catalog.presets.model.diff import Diff
 from spark_tui.catalog.presets.model.overrides import Overrides, overrides_from_pairs, pairs_from
+from spark_tui.catalog.presets.model.plan import read_elsewhere
 from spark_tui.catalog.presets.model.preset import Preset
 from spark_tui.catalog.presets.model.rights import findings_of
 from spark_tui.catalog.presets.use.comparing import container_of, preset_diff
@@ -136,7 +137,8 @@ def _check_page(preset: Preset, outcome: LaunchVerdict | SparkError, *, notes: b
         return (Section(f"{preset.name}: cannot be launched", refused),)
     shown = [finding for finding in outcome.findings if notes or finding.severity is not Severity.INFO]
     head = Section(f"{preset.name}: {outcome.text}, {finding_count(outcome.findings)}")
-    return (head, *(finding_section(finding, flags=True) for finding in shown))
+    places = tuple(Section(rows=(Row(each, "model"),)) for each in read_elsewhere(outcome.plan))
+    return (head, *places, *(finding_section(finding, flags=True) for finding in shown))
 
 
 def _check_object(preset: Preset, outcome: LaunchVerdict | SparkError) -> Object:

@@ -371,10 +371,9 @@ def models_move(session: Session, name: str, folder: str, dry_run: bool, uncheck
     """
 
     def report(progress: MoveProgress) -> None:
-        if progress.over or not session.err.interactive:
-            return
-        drawn = bar(progress.fraction, _BAR, unicode=session.err.terminal.unicode)
-        session.err.standing(f"{drawn}  {progress.step}  {clean_line(progress.name)}")
+        if session.err.interactive and not progress.over:
+            drawn = bar(progress.fraction, _BAR, unicode=session.err.terminal.unicode)
+            session.err.standing(f"{drawn}  {progress.step}  {clean_line(progress.name)}")
 
     async def move(context: Context) -> MovePlan:
         plan = await context[Library].plan_move(name, folder, unchecked=unchecked or dry_run)

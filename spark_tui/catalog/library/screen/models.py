@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import posixpath
-from contextlib import aclosing
 from functools import partial
 from typing import ClassVar
 
@@ -509,9 +508,8 @@ class ModelsScreen(ListScreen):
     @acting("move", exclusive=False)
     async def _move(self, plan: MovePlan) -> None:
         self._toast(f"Moving {plan.model}.")
-        async with aclosing(self.context[Library].move(plan)) as found:
-            async for _ in found:
-                pass
+        async for _ in self.context[Library].move(plan):
+            pass
         self._toast(f"{plan.model}: moved to {posixpath.dirname(plan.target)}.")
         self.show_rows()
 

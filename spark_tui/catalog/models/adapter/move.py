@@ -40,7 +40,6 @@ from spark_tui.catalog.models.model.store import (
 COMING: Final = ".spark-tui-coming-"
 LEAVING: Final = ".spark-tui-leaving-"
 _PART: Final = ".part"
-_BEHIND: Final = 64 << 20
 
 
 def beside(path: str, prefix: str) -> str:
@@ -108,7 +107,7 @@ class Move:
                     self._transfer(path, place)
         self._compare(staging)
         os.rename(staging, self._plan.target)
-        _flush(os.path.dirname(self._plan.target))
+        os.sync()  # before the source goes
 
     def _transfer(self, source: str, place: str) -> None:
         """A link to the same data where the file system allows one, else a copy that is whole under its name."""
@@ -116,19 +115,15 @@ class Move:
             os.link(source, place)
             return
         with opened(source) as reading, open(place + _PART, "wb") as writing:
-            dropped = read = 0
             while data := os.read(reading, CHUNK):
                 writing.write(data)
-                self._done, read = self._done + len(data), read + len(data)
-                self._report("copying", os.path.basename(place))
-                if read - dropped >= _BEHIND:
-                    writing.flush()
-                    os.fsync(writing.fileno())
-                    for each in (reading, writing.fileno()):  # on a Spark the page cache is the GPU's memory
-                        os.posix_fadvise(each, dropped, read - dropped, os.POSIX_FADV_DONTNEED)
-                    dropped = read
+                self._done += len(data)
+                name, most = os.path.basename(place), self._plan.size
+                self._handover.replace(MoveProgress(self._plan.model, "copying", min(self._done, most), most, name))
             writing.flush()
             os.fsync(writing.fileno())
+            for each in (reading, writing.fileno()):  # on a Spark the page cache is the GPU's memory
+                os.posix_fadvise(each, 0, 0, os.POSIX_FADV_DONTNEED)
         os.rename(place + _PART, place)
 
     def _compare(self, place: str) -> None:
@@ -165,11 +160,6 @@ class Move:
             f"Find the damaged one: spark-tui models verify {self._plan.model}",
         )
 
-    def _report(self, step: str, name: str) -> None:
-        self._handover.replace(
-            MoveProgress(self._plan.model, step, min(self._done, self._plan.size), self._plan.size, name)
-        )
-
     # --- leaving --------------------------------------------------------------------------------------
 
     def _leave(self) -> None:
@@ -190,14 +180,6 @@ def _relative(path: str, root: str) -> str:
     """Where a link leads: within the repository by a relative path, so that it still does at another place."""
     target = os.readlink(path)
     return os.path.relpath(target, os.path.dirname(path)) if target.startswith(f"{root}/") else target
-
-
-def _flush(folder: str) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 @contextmanager

@@ -13,7 +13,7 @@ import shlex
 import shutil
 import threading
 import time
-from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from contextlib import aclosing, suppress
 from functools import cached_property
 from pathlib import Path
@@ -134,6 +134,7 @@ _NOT_MODELS: Final = ("hub", "xet", "blobs", "assets", "datasets", "modules", "t
 _TRIES: Final = 3
 _HUB: Final = "hub"
 _ROOTS: Final = "model_roots"
+_STORE: Final = "store"
 
 
 class ModelPlace(Struct, frozen=True):
@@ -229,7 +230,7 @@ class FolderModelStore:
                     self._kept.save(paths)
                 except OSError as error:
                     findings.append(Finding("scan_not_saved", Severity.INFO, f"cannot save the scan: {reason(error)}"))
-            findings += [*self._about_root(orphans), *lying_twice(found, elsewhere)]
+            findings += [*self._about_root(orphans, elsewhere), *lying_twice(found, elsewhere)]
             path = self._root
             while not os.path.isdir(path) and path != "/":
                 path = os.path.dirname(path)
@@ -316,10 +317,14 @@ class FolderModelStore:
                     if payload.key not in used:
                         yield payload
 
-    def _about_root(self, orphans: tuple[Payload, ...]) -> list[Finding]:
+    def _about_root(self, orphans: tuple[Payload, ...], others: Iterable[OtherCache]) -> list[Finding]:
         findings = []
         if not os.path.isdir(self._root):
+            older = [os.path.dirname(each.path) for each in others if each.mine and each.path.endswith(f"/{_HUB}")]
             remedy = "The first download creates it. To use another folder, set `store` in the settings."
+            if older:
+                command = f"spark-tui config set {_STORE} {shlex.quote(clean_line(older[0]))}"
+                remedy = f"The first download creates it. To download to where your models are: {command}"
             words = "the store does not exist yet"
             findings.append(Finding("no_store", Severity.INFO, words, remedy=remedy, subject=self._given))
         if os.path.islink(f"{self._root}/{_HUB}"):

@@ -267,11 +267,6 @@ def disk_of(models: Iterable[StoredModel]) -> int:
     return own + sum(each.disk for each in shared)
 
 
-def freed_alone(model: StoredModel) -> int:
-    """Disk space that comes back when this model alone is deleted: not that of data with other names."""
-    return model.disk - sum(each.disk for each in model.shared)
-
-
 def lying_twice(models: Iterable[StoredModel], others: Iterable[OtherCache]) -> Iterator[Finding]:
     """A finding for each model that is complete in several places of this person, with what deleting each frees."""
     places: dict[str, list[StoredModel]] = {}
@@ -280,9 +275,8 @@ def lying_twice(models: Iterable[StoredModel], others: Iterable[OtherCache]) -> 
             places.setdefault(model.id, []).append(model)
     for id_, found in places.items():
         if len(found) > 1:
-            where = ", ".join(
-                f"{dirname(each.path)} (deleting frees {human_bytes(freed_alone(each))})" for each in found
-            )
+            alone = ((dirname(each.path), each.disk - sum(part.disk for part in each.shared)) for each in found)
+            where = ", ".join(f"{place} (deleting frees {human_bytes(size)})" for place, size in alone)
             words, last = f"{id_} lies in {len(found)} places: {where}", dirname(found[-1].path).removesuffix("/hub")
             remedy = f"Keep one: {shlex.join(('spark-tui', 'models', 'rm', id_, '--store', last))}"
             yield Finding("lies_twice", Severity.WARNING, clean_line(words), remedy=remedy, subject=found[-1].path)

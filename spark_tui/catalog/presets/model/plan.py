@@ -238,14 +238,21 @@ def _commanded(found: LaunchPlan, command: Command, place: Placement) -> LaunchP
         found,
         spec=replace(spec, labels=(*labels, (LABEL_SPEC_HASH, spec_hash(named)))),
         directories=tuple(mount.source for mount in mounts if mount not in found.repositories or not mount.read_only),
-        notes=(*_recipe_notes(preset), *command.notes, *env_notes, *filter(None, (arranged.note,)), *_read_from(found)),
+        notes=(
+            *_recipe_notes(preset),
+            *command.notes,
+            *env_notes,
+            *filter(None, (arranged.note,)),
+            *read_elsewhere(found),
+        ),
     )
 
 
-def _read_from(found: LaunchPlan) -> Iterator[str]:
+def read_elsewhere(found: LaunchPlan) -> Iterator[str]:
+    """Where each model is read that the store has not."""
     for mount in found.repositories:
         if mount.read_only and (repo := repository_in(mount.target)):
-            yield f"{repo} is read from {posixpath.dirname(mount.source)}: nothing of it is downloaded."
+            yield f"{repo} is complete in {posixpath.dirname(mount.source)} and is read there, without a download."
 
 
 def key_wanted(preset: Preset, overrides: Overrides) -> bool:
