@@ -153,7 +153,7 @@ MUCH_TABLE: Final = 0.05
 _MATRIX_SLACK: Final = 0.1
 """Of the matrices of an expert: biases, padding."""
 _WIDE: Final = ("BF16", "F16", "F32", "F64")
-_TOKENS: Final = r"(?:embed_tokens|wte|embed|embeddings|tok_embeddings|word_embeddings)"
+_TOKENS: Final = r"(?:(?:tok(?:en)?_|word_)?embed(?:ding)?s?(?:_tokens|_in)?|wte)"
 _CLASSES: Final = tuple(
     (re.compile(pattern), module)
     for pattern, module in (
@@ -168,7 +168,7 @@ _CLASSES: Final = tuple(
         (
             r"^(?!.*(?:proj|norm|gate|linear|conv))(?=.*(?:embed|table|lookup|n_?gram|wpe\.))"
             r"(?:.*(?:n_?gram|per_layer|ple\.|lookup|layers\.\d)"
-            rf"|(?!.*(?:^|\.){_TOKENS}\.(?:weight\.)?[^.]*$))",
+            rf"|(?!.*(?:^|\.){_TOKENS}\.(?:\d+\.|weight\.)?[^.]*$))",
             ModuleClass.TABLE,
         ),
         (rf"(?:^|\.){_TOKENS}\b", ModuleClass.EMBEDDING),
