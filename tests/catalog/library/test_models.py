@@ -318,10 +318,20 @@ def test_a_draft_is_saved_and_launched_in_one_command(drafting: World, tmp_path:
 
 
 def test_what_cannot_be_drafted_says_why(drafting: World, root: Path) -> None:
-    cached(root, "acme/bge-embed", files() | {"modules.json": b"[]"})
-    for name, code in (("acme/half", 4), ("acme/bge-embed", 4), ("acme/none", 2), ("nothing", 2)):
+    cached(root, "acme/x-dflash", files())
+    for name, code in (("acme/half", 4), ("acme/x-dflash", 4), ("acme/none", 2), ("nothing", 2)):
         result = drafting.run("draft", name)
         assert (result.code, bool(result.err), result.out) == (code, True, ""), name
+
+
+def test_an_embedding_model_is_drafted_without_a_chats_parts(drafting: World, root: Path) -> None:
+    cached(root, "acme/small-vectors", files() | {"modules.json": b"[]"})
+    looked = drafting.run("models", "inspect", "acme/small-vectors", "--json").json["checkpoint"]
+    assert looked["kind"] == "embedding"
+    assert looked["decode_high_tokens_per_second"] is None
+    recipe = drafting.run("draft", "acme/small-vectors", "--json").json["recipe"]
+    assert "--runner pooling" in recipe
+    assert "parser" not in recipe
 
 
 def test_a_container_started_by_hand_becomes_a_preset_of_its_own_name(drafting: World, root: Path) -> None:

@@ -151,6 +151,7 @@ def smallest_memory(nodes: Sequence[RemoteStatus]) -> Reading[MemInfo]:
 
 def _kv_heads(facts: CheckpointFacts | None) -> int | None:
     """None where they are unknown, or where one latent row stands for all heads."""
-    if facts is None or any(layers.kind is LayerKind.MLA for layers in facts.attention or ()):
+    latent = (LayerKind.MLA, LayerKind.COMPRESSED)
+    if facts is None or any(layers.kind in latent for layers in facts.attention or ()):
         return None
     return facts.kv_heads
