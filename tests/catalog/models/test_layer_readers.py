@@ -43,6 +43,9 @@ UNDERSTOOD: dict[str, tuple[dict[str, Any], int, int, int]] = {
             "index_head_dim": 128,
             "index_n_heads": 32,
             "index_topk": 2048,
+            "index_topk_freq": 4,
+            "index_skip_topk_offset": 3,
+            "index_share_for_mtp_iteration": True,
             "indexer_types": ["full", "full", "full", "shared", "shared", "shared"]
             + ["full", "shared", "shared", "shared"] * 18,
         },
@@ -220,6 +223,24 @@ NOT_UNDERSTOOD: dict[str, tuple[dict[str, Any], str]] = {
     "compression of fewer layers than there are": (
         {"qk_rope_head_dim": 64, "sliding_window": 64, "compress_ratios": [4]},
         "compress_ratios",
+    ),
+    "entries of which engines differ": (
+        {"qk_rope_head_dim": 64, "sliding_window": 64, "compress_ratios": [1, 4] * 12},
+        "compress_ratios",
+    ),
+    "entries that layers share": (
+        {"qk_rope_head_dim": 64, "sliding_window": 64, "compress_ratios": [2, 4] * 12, "kv_source_layer_ids": [2, 5]},
+        "kv_source_layer_ids",
+    ),
+    "indexers with a stride": ({"index_head_dim": 128, "index_topk_freq": 4}, "index_topk_freq"),
+    "groups of layers": ({"layer_group_size": 8}, "layer_group_size"),
+    "a setting of other layers": (
+        {
+            "sliding_window": 64,
+            "layer_types": ["sliding_attention"] * 24,
+            "attention_other_setting": {"attention_type": "other", "num_attention_groups": 2},
+        },
+        "attention_other_setting",
     ),
     "another compression": ({"compress_ratio": 4}, "compress_ratio"),
     "a pattern of somebody": ({"local_global_pattern": [0, 1]}, "local_global_pattern"),

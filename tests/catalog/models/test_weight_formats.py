@@ -93,6 +93,7 @@ PACKED: dict[str, tuple[dict[str, Any], str, int]] = {
         "I8",
         2,
     ),
+    "FP4 experts by how they are stored": ({"quantization_config": FP8 | {"store_dtype": "mxfp4"}}, "I8", 2),
     "FP4 experts in unsigned bytes": ({"quantization_config": FP8, "expert_dtype": "fp4"}, "U8", 2),
     "integers of eight bits": ({"quantization_config": {"quant_method": "gptq", "bits": 8}}, "I32", 4),
     "integers of four bits": ({"quantization_config": {"quant_method": "awq", "bits": 4}}, "I32", 8),

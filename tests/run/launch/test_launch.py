@@ -305,6 +305,16 @@ async def test_a_failed_first_request_is_told_and_does_not_undo_the_launch() -> 
     assert launched.view.state is EngineState.SERVING
 
 
+async def test_a_model_without_chat_is_asked_no_first_request() -> None:
+    kit = Kit()
+    kit.api.answer = (EngineFailed("It broke.", "Look at the log."),)
+    pooling = replace(PRESET, command=f"{PRESET.command} --runner pooling --convert embed")
+    task = asyncio.create_task(kit.context[Launcher].launch(LaunchRequest(pooling, Overrides()), kit.report))
+    await kit.until(task.done)
+    assert task.result().view.state is EngineState.SERVING
+    assert kit.step("warm").state is StepState.SKIPPED
+
+
 async def test_without_waiting_the_launch_ends_once_the_container_runs() -> None:
     kit = Kit()
     kit.docker.on_start = None

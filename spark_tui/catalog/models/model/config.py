@@ -184,9 +184,9 @@ _SPEAKS: Final = re.compile(
        | .*(?:rope|rotary|nope|theta|drop|bias|norm|initial|_eps|scal(?:e|ing|ar)|soft|capping|implementation
        | temperature|loss|flash|fused|sink|_gate|att\w+_factor|efficient|logn|parallel|layout|multiplier|_dtype
        | bidirectional|expert|token_i(?:d|ndex)|heads_per_layer|swa_num_attention_heads) )
-    .*(?: pattern|compress|(?:^|_)ratio|^index|indexer|sparse|swa_|_swa|sliding|window|linear_|lightning|delta|kda|gdn
-       | hybrid|mixer|chunk|layer_type|block_type|block_config|attn|attention|groups|(?<!q)kv|key_value|multi_query$
-       | mamba|ssm|lstm|conv|lru|recurrent|latent|local|global|state_size|time_step|period|_every_ )"""
+    .*(?: pattern|compress|(?:^|_)ratio|^index|indexer|sparse|swa_|_swa|sliding|window|layer_group|linear_|lightning
+       | delta|kda|gdn|hybrid|mixer|chunk|layer_type|block_type|block_config|attn|attention|groups|(?<!q)kv|key_value
+       | multi_query$|mamba|ssm|lstm|conv|lru|recurrent|latent|local|global|state_size|time_step|period|_every_ )"""
 )
 # One that only says which layer is of which kind is explained by a list that says it for each.
 _WHICH_LAYER: Final = re.compile(
@@ -220,7 +220,7 @@ def layers_of(text: Keys, model_type: str) -> Layers:
     full = _full(text)
     found: list[AttentionLayers | StateLayers | None] = []
     ratios = text.numbers("compress_ratios")
-    if ratios is not None:
+    if ratios:
         found += _compressed_layers(text, ratios, count)
     elif (kinds := _kinds(text, model_type, count)) is None:
         found.append(None)
@@ -237,7 +237,7 @@ def layers_of(text: Keys, model_type: str) -> Layers:
     if unread or None in found:
         return Layers(count, None, None, drafting, None, unread)
     attention = tuple(each for each in found if isinstance(each, AttentionLayers))
-    draft = replace(full, layers=with_attention) if full and with_attention and ratios is None else None
+    draft = replace(full, layers=with_attention) if full and with_attention and not ratios else None
     return Layers(count, attention, states, drafting, draft)
 
 
@@ -260,7 +260,8 @@ def _compressed_layers(
         return [None]
     used = Counter(ratios[:count])
     window, index = text.positive("sliding_window"), text.positive("index_head_dim")
-    if window is None and used[0]:
+    if used[1] or (window is None and used[0]):  # 1: no compression to some engines, a window alone to others
+        text.understood.discard("compress_ratios")
         return [None]
     least = min((ratio for ratio in used if ratio), default=0)
     found = [
@@ -273,6 +274,9 @@ def _compressed_layers(
     return list(found)
 
 
+_SHARED_INDEX: Final = re.compile(r"^index_(?:topk|skip|share)")
+
+
 def _indexers(text: Keys, layers: int) -> list[AttentionLayers | StateLayers | None]:
     """The keys that sparse attention keeps to choose what it reads, in all layers that see everything or in those that
     a list names: DeepSeek-V3.2 and GLM-5, MiniMax-M3."""
@@ -280,6 +284,7 @@ def _indexers(text: Keys, layers: int) -> list[AttentionLayers | StateLayers | N
     types = text.texts("indexer_types")
     if types is not None:
         layers = types[:layers].count("full") if set(types) <= {"full", "shared"} else 0
+        text.understood.update(text.unread(_SHARED_INDEX))  # which the list spells out
     if sparse is not None and sparse.flag("use_sparse_attention") is not False:
         size, each = sparse.positive("sparse_index_dim"), sparse.numbers("sparse_attention_freq")
         layers = layers if each is None else sum(bool(one) for one in each[:layers])
@@ -392,8 +397,12 @@ def _sliding(text: Keys) -> AttentionLayers | None:
     heads, size = text.positive("swa_num_key_value_heads"), text.positive("swa_head_dim")
     values = text.positive("swa_v_head_dim")
     other = text.inner("attention_other_setting")
-    if other is not None and other.text("attention_type") == "sliding_attention":
+    if other is not None and other.text("attention_type") in ("", "sliding_attention"):
         heads, size = other.positive(*_KV_HEADS), other.positive("head_dim")
+    elif other is not None:
+        text.understood.discard("attention_other_setting")
+    if window is not None and text.value("attention_chunk_size") == window:  # MiMo names its window twice
+        text.understood.add("attention_chunk_size")
     shape = _heads(text, heads, size, values)
     return None if shape is None or window is None else replace(shape, kind=LayerKind.SLIDING, window=window)
 
@@ -490,7 +499,7 @@ def quantization_of(config: Keys, hf_quant: Keys | None) -> Quantization | None:
     return _modelopt(inner, "modelopt") if modelopt and inner is not None else None
 
 
-_OF_EXPERTS: Final = re.compile(r"expert\w*_(?:dtype|format|quant\w*)$|^moe_(?:dtype|format|quant\w*)$")
+_OF_EXPERTS: Final = re.compile(r"^store_dtype$|expert\w*_(?:dtype|format|quant\w*)$|^moe_(?:dtype|format|quant\w*)$")
 
 
 def _experts_format(places: Sequence[Keys]) -> WeightFormat | None:
