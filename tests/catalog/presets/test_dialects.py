@@ -174,7 +174,7 @@ def test_standard_input_holds_a_command_or_a_recipe(place: Place) -> None:
     result = place.world.run("presets", "import", "-", "--name", "mine", "--json", stdin=COMMAND)
     (recipe,) = result.json["recipes"]
     assert (recipe["id"], recipe["source"], recipe["outcome"], recipe["dialect"]) == (
-        "mine", "standard input", "imported", "docker run command",
+        "mine", "standard input", "imported", "shell script",
     )  # fmt: skip
     assert "hf_" not in result.out
     assert place.world.run("presets", "import", "-", stdin=V2).code == 0

@@ -19,6 +19,7 @@ from spark_tui.base.page import (
 from spark_tui.base.quantities import human_duration
 from spark_tui.base.secret import mask_secrets
 from spark_tui.catalog.presets.model.diff import Diff, DiffRow
+from spark_tui.catalog.presets.model.recipe import LAUNCHERS
 from spark_tui.catalog.presets.model.registry import review_of
 from spark_tui.catalog.presets.use.imports import ImportedRecipe, ImportOutcome, ImportReport
 from spark_tui.catalog.presets.use.pins import ImageMatch, LastGood, PinPlan
@@ -77,7 +78,8 @@ def _imported(imported: ImportedRecipe) -> Section:
     if imported.problem is not None:
         more = (("cause", imported.problem.summary), ("fix", imported.problem.remedy))
         return Section(rows=(Row(recipe.name, imported.outcome.value, Tone.BAD), *labelled(more)))
-    where = f"{recipe.name} from {recipe.path}{f' -> {imported.file}' if imported.file else ''}"
+    kind = f"the {recipe.dialect} " if recipe.dialect in LAUNCHERS else ""
+    where = f"{recipe.name} from {kind}{recipe.path}{f' -> {imported.file}' if imported.file else ''}"
     rows = [Row(where, imported.outcome.value, OUTCOMES[imported.outcome])]
     lists = (
         ("changed", recipe.changes),

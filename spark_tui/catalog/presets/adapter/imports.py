@@ -20,7 +20,8 @@ from spark_tui.base.shell import unquoted
 from spark_tui.base.text import clean_line, truncate
 from spark_tui.catalog.presets.adapter.store import MAX_BYTES, SUFFIXES, decoded, parse, read_text
 from spark_tui.catalog.presets.model.dialects.compose_files import has_engine, is_compose
-from spark_tui.catalog.presets.model.dialects.found_files import blocks_within
+from spark_tui.catalog.presets.model.dialects.docker_run import HOME
+from spark_tui.catalog.presets.model.dialects.found_files import blocks_within, launcher_of
 from spark_tui.catalog.presets.model.dialects.importing import (
     CollectedFiles,
     FoundFile,
@@ -29,7 +30,7 @@ from spark_tui.catalog.presets.model.dialects.importing import (
     licence_of,
     remote_of,
 )
-from spark_tui.catalog.presets.model.dialects.launchers import HOME, Beside, NothingBeside
+from spark_tui.catalog.presets.model.dialects.launchers import Beside, NothingBeside
 from spark_tui.catalog.presets.model.preset import ListValue, MappingValue, Node, compact
 
 MAX_SCRIPT_BYTES: Final = 64 * 1024
@@ -259,6 +260,8 @@ class FolderRecipeStore:
 
 def _read_text(name: str, text: str, place: str) -> FoundFile:
     text = unquoted(text) if text.startswith(">") else text
+    if (dialect := launcher_of(text)) is not None:
+        return FoundFile(name, text, dialect=dialect)
     try:
         found = FoundFile(name, text, parse(text, place))
     except PresetError as error:

@@ -213,6 +213,10 @@ class Dialect(StrEnum):
     ENV_FILE = ".env file"
 
 
+LAUNCHERS: Final = tuple(Dialect)[tuple(Dialect).index(Dialect.COMPOSE) :]
+"""What starts engines, and is no recipe."""
+
+
 def dialect_of(document: MappingValue) -> Dialect:
     """spark-pulse has sparkrun's version number and other keys; eugr's old files may have no version. vLLM's have other
     keys: those of its repository, of a published command, of a model's published page."""

@@ -172,8 +172,8 @@ class _Project:
         if left:
             changes.append(f"Left out, as a preset has no place for it: {', '.join(left)}.")
         words = ["docker", "run", "-d", "--name", name]
-        if entrypoint:
-            words += ["--entrypoint", entrypoint[0]]
+        if found.get("entrypoint") is not None:
+            words += ["--entrypoint", *(entrypoint[:1] or [""])]
         try:
             words += self._environment(found.get("env_file"), table.get("environment"), variables, changes)
         except PresetError as problem:

@@ -57,13 +57,14 @@ from spark_tui.base.shell import (
 )
 from spark_tui.base.text import clean_line, truncate
 from spark_tui.catalog.presets.model.command import HOST_NETWORK, render
-from spark_tui.catalog.presets.model.dialects.launchers import HOME
 from spark_tui.catalog.presets.model.dialects.recipe_files import ConvertedRecipe, Value, table_of
 from spark_tui.catalog.presets.model.overrides import speculation_of
 from spark_tui.catalog.presets.model.plan import COMPILE_CACHES
 from spark_tui.catalog.presets.model.preset import DOCKER_COMMAND, NO_GPU
 from spark_tui.catalog.presets.model.recipe import HUB_TOKENS, is_system_folder
 
+HOME: Final = "/~"
+"""What `~` and `$HOME` stand for in a command that was found: a folder of no machine."""
 VOLUMES: Final = "/~volumes/"
 """The folder of no machine that a named volume stands in."""
 _NAMED_VOLUME = re.compile(r"(--?v(?:olume)?=?)?([A-Za-z0-9][\w.-]*:/.*)")

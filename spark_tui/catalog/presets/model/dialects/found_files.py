@@ -6,17 +6,29 @@ import posixpath
 import re
 import shlex
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from operator import attrgetter
 from textwrap import dedent
 from typing import Final
 
 from msgspec.structs import replace
 
-from spark_tui.base.errors import PresetError
+from spark_tui.base.engine.docker_run import read_argv
+from spark_tui.base.engine.runtimes import recognised
+from spark_tui.base.errors import PresetError, UsageError
 from spark_tui.base.shell import find_commands
 from spark_tui.catalog.presets.model.dialects.compose_files import compose_launches, is_compose
+from spark_tui.catalog.presets.model.dialects.docker_run import HOME
 from spark_tui.catalog.presets.model.dialects.importing import FoundFile, is_recipe
-from spark_tui.catalog.presets.model.dialects.launchers import HOME, Beside, Launch, NothingBeside, open_values
+from spark_tui.catalog.presets.model.dialects.launchers import (
+    Beside,
+    Launch,
+    NothingBeside,
+    open_values,
+    with_files,
+)
+from spark_tui.catalog.presets.model.dialects.scripts import script_launches
+from spark_tui.catalog.presets.model.dialects.unit_files import quadlet_launches, unit_launches
 from spark_tui.catalog.presets.model.dialects.vllm_recipes import variants_of
 from spark_tui.catalog.presets.model.preset import MappingValue
 from spark_tui.catalog.presets.model.recipe import Dialect, dialect_of
@@ -38,6 +50,8 @@ def with_commands(
     if isinstance(found.document, MappingValue) and is_compose(found.document):
         found = replace(found, dialect=Dialect.COMPOSE)
     if found.dialect is not None and found.problem is None:
+        if found.dialect is Dialect.ENV_FILE:
+            return (replace(found, problem=_only_variables(found)),)
         try:
             launches = _launches(found, place or found.path, beside or NothingBeside(), values or {})
         except PresetError as problem:
@@ -58,22 +72,62 @@ def _launches(found: FoundFile, place: str, beside: Beside, values: Mapping[str,
     launches: tuple[Launch, ...] = ()
     if found.dialect is Dialect.COMPOSE and isinstance(found.document, MappingValue):
         launches = compose_launches(found.document, place, beside, {"HOME": HOME, **values})
+    elif (read := _READERS.get(found.dialect or Dialect.DOCKER_RUN)) is not None:
+        folder = posixpath.dirname(place)
+        found_in = read(found.text, place, beside, {"HOME": HOME, **values})
+        launches = tuple(with_files(each, folder, beside) for each in found_in)
+    launches = tuple(each for each in launches if each.problem or each.missing or _serves(each))
     if not launches:
         raise _no_engine(found)
-    return launches
+    chosen = tuple(each for each in launches if each.choices)
+    missing = {name: why for each in chosen for name, why in each.missing.items()}
+    return (replace(chosen[0], missing=missing),) if chosen else launches
+
+
+_READERS: Final = {Dialect.SCRIPT: script_launches, Dialect.UNIT: unit_launches, Dialect.QUADLET: quadlet_launches}
+
+
+def _serves(launch: Launch) -> bool:
+    """Whether a launch runs an engine, as far as that can be read; others of a file are its helpers."""
+    with suppress(UsageError):
+        spec, _ = read_argv(launch.words)
+        return bool(recognised(spec.image, (*(spec.entrypoint or ()), *spec.command)))
+    return True
 
 
 def _of_launch(found: FoundFile, launch: Launch, place: str, several: bool) -> FoundFile:
     """One launch of a file; what it cannot start without is its problem."""
     problem = launch.problem
     if problem is None and (launch.missing or launch.choices):
-        what = f"The {found.dialect}" if not several else f"{launch.name} of the {found.dialect}"
-        problem = open_values(launch, what, place or found.path)
-    path = f"{found.path} ({launch.name})" if several else found.path
+        of = f"{launch.name or f'Line {launch.line}'} of the " if several else "The "
+        env = found.dialect is Dialect.COMPOSE
+        problem = open_values(launch, f"{of}{found.dialect}", place or found.path, env=env)
+    path = f"{found.path} ({launch.name})" if launch.name else f"{found.path}:{launch.line}"
+    path = path if several else found.path
     command = shlex.join(launch.words)
     return FoundFile(
         path, problem=problem, command=command, line=launch.line, dialect=found.dialect, changes=launch.changes
     )
+
+
+_SHEBANG = re.compile(r"#![^\n]*\b(?:ba|da|k|z|a)?sh\b")
+_UNIT_SECTION = re.compile(r"^\[(Container|Unit|Service|Install)\][ \t]*$", re.MULTILINE)
+_ASSIGNED = re.compile(r"(?:\s*(?:#[^\n]*)?\n)*[ \t]*(?:export[ \t]+)?[A-Za-z_]\w*=|[ \t]*set -")
+_ENV_FILE = re.compile(r"(?:[ \t]*(?:#[^\n]*|(?:export[ \t]+)?[A-Za-z_][\w.-]*=(?!\()[^\n]*)?(?:\n|\Z))+")
+
+
+def launcher_of(text: str) -> Dialect | None:
+    """What kind of launcher a text is, by what it holds; None for a recipe, Compose's YAML, or anything else."""
+    sections = set(_UNIT_SECTION.findall(text))
+    if "Container" in sections:
+        return Dialect.QUADLET
+    if sections & {"Unit", "Service", "Install"}:
+        return Dialect.UNIT
+    if _ENV_FILE.fullmatch(text) and "=" in text:
+        return Dialect.ENV_FILE
+    if _SHEBANG.match(text) or (_ASSIGNED.match(text) and find_commands(text)):
+        return Dialect.SCRIPT
+    return None
 
 
 _BLOCK: Final = re.compile(
@@ -88,6 +142,12 @@ def blocks_within(text: str) -> Iterator[tuple[int, str]]:
     to it, with the number of the first. A post says other things before and behind."""
     for found in _BLOCK.finditer(f"{text}\n"):
         yield text.count("\n", 0, found.start()) + 1, dedent(found[0])
+
+
+def _only_variables(found: FoundFile) -> PresetError:
+    summary = "This is an .env file: it holds variables, and starts nothing."
+    remedy = "Import what reads it: the Compose file, script or unit beside it."
+    return PresetError(summary, remedy, file=found.path, line=1)
 
 
 def _no_engine(found: FoundFile) -> PresetError:

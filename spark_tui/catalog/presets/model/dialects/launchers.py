@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from typing import Final, Protocol
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from spark_tui.base.actions import by_front_end
+from spark_tui.base.engine.container import LABEL_PRESET
+from spark_tui.base.engine.runtimes import server_of
 from spark_tui.base.errors import PresetError
 from spark_tui.base.text import clean_line, truncate
+from spark_tui.base.variables import read_env
+from spark_tui.catalog.presets.model.dialects.docker_run import HOME
 from spark_tui.catalog.presets.model.preset import Node
 
-HOME: Final = "/~"
-"""What `~` and `$HOME` stand for in a launch that was found: a folder of no machine."""
+_PORT = re.compile(r"(?:^| )--port[ =](\d+)")
 
 
 class Beside(Protocol):
@@ -52,26 +57,69 @@ class Launch(Struct, frozen=True):
     problem: PresetError | None = None
 
 
+OUR_IMAGES: Final = {
+    "vllm": "vllm/vllm-openai:nightly",
+    "sglang": "lmsysorg/sglang:latest-cu130",
+    "trtllm": "nvcr.io/nvidia/tensorrt-llm/release:1.2.0rc6",
+    "llama-cpp": "ghcr.io/ggml-org/llama.cpp:server-cuda13",
+    "ollama": "ollama/ollama:latest",
+}
+"""The images of our own presets, for servers that run without a container."""
+_OF_THE_HOST: Final = frozenset(("PATH", "HOME", "LD_LIBRARY_PATH", "VIRTUAL_ENV", "CUDA_HOME", "PYTHONPATH"))
+
+
+def bare_server(words: tuple[str, ...], env: Mapping[str, str]) -> Launch:
+    """The launch of a server that runs without a container, in an image of ours, which is said."""
+    runtime = server_of(words)
+    image = OUR_IMAGES[runtime.id if runtime is not None else "vllm"]
+    port = _PORT.search(" ".join(words))
+    number = port[1] if port else runtime.port if runtime is not None else 8000
+    pairs = [word for name, value in env.items() if name not in _OF_THE_HOST for word in ("-e", f"{name}={value}")]
+    program = "python3" if "python" in posixpath.basename(words[0]) else posixpath.basename(words[0])
+    said = f"It starts {program} without a container. spark-tui chose the image {image}: change it to yours."
+    command = ("docker", "run", "-d", "--gpus", "all", "-p", f"{number}:{number}", *pairs, image, program, *words[1:])
+    return Launch(words=command, changes=(said,))
+
+
 def joined(folder: str, path: str) -> str:
     """A path that a file names, seen from its folder. `~` is HOME."""
     path = HOME + path[1:] if path == "~" or path.startswith("~/") else path
     return posixpath.normpath(posixpath.join(folder, path))
 
 
-def open_values(launch: Launch, what: str, file: str) -> PresetError:
+def with_files(launch: Launch, folder: str, beside: Beside) -> Launch:
+    """A launch with its relative folders seen from that of its file, and with the variables of its `--env-file`."""
+    words: list[str] = []
+    missing, own = dict(launch.missing), any(LABEL_PRESET in word for word in launch.words)
+    given = (part for word in launch.words for part in (word.split("=", 1) if word[:11] == "--env-file=" else [word]))
+    for word in given:
+        before = words[-1] if words else ""
+        if before == "--env-file" and not own:
+            text = beside.text(joined(folder, word))
+            missing |= {word: "an --env-file that is not there"} if text is None else {}
+            pairs = read_env(text or "").items()
+            words[-1:] = [each for name, value in pairs for each in ("-e", f"{name}={value}")]
+        elif before in ("-v", "--volume") and word.startswith(("./", "../")) and folder:
+            words.append(joined(folder, word))
+        else:
+            words.append(word)
+    return replace(launch, words=tuple(words), missing=missing)
+
+
+def open_values(launch: Launch, what: str, file: str, *, env: bool) -> PresetError:
     """The refusal of a launch with variables that have no value: all of them in one message."""
     named = (f"{name} ({truncate(clean_line(why), 120)})" if why else name for name, why in launch.missing.items())
     said = f"{what} needs values that stand nowhere: {', '.join(named)}."
-    names = launch.missing
-    ways = "Write them into a .env beside the file"
+    names: Iterable[str] = [name for name in launch.missing if re.fullmatch(r"\w+", name)]
+    ways = "Write them into a .env beside the file" if env else "Write them into the file"
     if launch.choices:
         branches = "; ".join(f"${name}: {', '.join(each)}" for name, each in launch.choices.items())
         said = f"{what} chooses by a case of {branches}." + (f" It sets {', '.join(names)}." if names else "")
-        names = dict.fromkeys(launch.choices, "")
+        names = launch.choices
         ways = "Name one of them"
     typed = " ".join(f"--set {name}={_example(launch, name)}" for name in names)
     typed = f"spark-tui presets import {clean_line(file)} {typed}"
-    ways = by_front_end(f"{ways}, or in a shell: {typed}", f"{ways}, or: {typed}" if not launch.choices else typed)
+    ways = by_front_end(f"{ways}, or in a shell: {typed}", f"{ways}, or: {typed}" if names else f"{ways}.")
     return PresetError(said, ways, file=file, line=launch.line)
 
 
