@@ -31,7 +31,9 @@ from spark_tui.catalog.presets.model.dialects.importing import (
     remote_of,
 )
 from spark_tui.catalog.presets.model.dialects.launchers import Beside, NothingBeside
+from spark_tui.catalog.presets.model.dialects.recipe_files import with_store
 from spark_tui.catalog.presets.model.preset import ListValue, MappingValue, Node, compact
+from spark_tui.catalog.presets.model.recipe import Dialect
 
 MAX_SCRIPT_BYTES: Final = 64 * 1024
 MOD_FOLDER: Final = "mods"
@@ -41,6 +43,8 @@ MODEL_FOLDER: Final = "models"
 _TAXONOMY: Final = "taxonomy.yaml"
 
 _MANIFEST: Final = Path(".sparkrun/registry.yaml")
+_DOCUMENT = re.compile(r"^---(?:[ \t].*)?$", re.MULTILINE)
+_CONTENT = re.compile(r"^[ \t]*[^#\s]", re.MULTILINE)
 _ETC: Final = Path("/etc")
 _LICENCE_FILES: Final = ("LICENSE", "LICENSE.md", "LICENSE.txt", "LICENCE", "COPYING")
 _LEVELS_UP: Final = 6
@@ -260,10 +264,16 @@ class FolderRecipeStore:
 
 def _read_text(name: str, text: str, place: str) -> FoundFile:
     text = unquoted(text) if text.startswith(">") else text
-    if (dialect := launcher_of(text)) is not None:
-        return FoundFile(name, text, dialect=dialect)
+    dialect = launcher_of(text)
     try:
+        if dialect is Dialect.KUBERNETES:
+            parts = tuple(parse(each, place) for each in _DOCUMENT.split(text) if _CONTENT.search(each))
+            return FoundFile(name, text, ListValue(parts, 1), dialect=dialect)
+        if dialect is not None:
+            return FoundFile(name, text, dialect=dialect)
         found = FoundFile(name, text, parse(text, place))
+        if is_recipe(found.document) and (changed := with_store(text))[1]:
+            found = FoundFile(name, changed[0], parse(changed[0], place), changes=changed[1])
     except PresetError as error:
         found = FoundFile(name, text, problem=error)
     if isinstance(found.document, MappingValue):

@@ -64,8 +64,8 @@ def is_compose(document: object) -> bool:
 
 def has_engine(document: MappingValue) -> bool:
     """Whether a service of the file itself names an engine: of a folder only such Compose files count."""
-    services = _table(plain(document), "services").values()
-    return any(recognised(_text(each.get("image")), _words(each.get("command"))) for each in services)
+    services = table_in(plain(document), "services").values()
+    return any(recognised(text_of(each.get("image")), _words(each.get("command"))) for each in services)
 
 
 def compose_launches(
@@ -112,23 +112,23 @@ class _Project:
     def load(self, document: MappingValue, file: str, folder: str, variables: Variables) -> None:
         """Adds the services of a file, after those of the files that it includes. `folder` is the project's."""
         table: Any = plain(document)
-        for item in _listed(table.get("include")):
+        for item in listed(table.get("include")):
             asked: _Table = item if isinstance(item, dict) else {"path": item}
-            paths = [joined(folder, variables.compose(_text(each))) for each in _listed(asked.get("path"))]
-            below = joined(folder, _text(asked.get("project_directory")) or posixpath.dirname(paths[0]))
-            files = [joined(folder, variables.compose(_text(each))) for each in _listed(asked.get("env_file"))]
+            paths = [joined(folder, variables.compose(text_of(each))) for each in listed(asked.get("path"))]
+            below = joined(folder, text_of(asked.get("project_directory")) or posixpath.dirname(paths[0]))
+            files = [joined(folder, variables.compose(text_of(each))) for each in listed(asked.get("env_file"))]
             inner = self.environment(variables.values | {"PWD": below}, below, *files)
             for path in paths:
                 self.load(self.document(path, "include"), path, below, inner)
         lines = document.get("services")
         at = {e.key: e.line for e in lines.node.entries} if lines and isinstance(lines.node, MappingValue) else {}
-        services = _table(table, "services")
+        services = table_in(table, "services")
         for key, own in services.items():
             whole = self.extended(own if isinstance(own, dict) else {}, services, folder, variables)
             earlier = self.services.get(key)
             whole = _merged(earlier.table, whole) if earlier else whole
             line = at.get(key, 0) if file == self.file else 0
-            self.services[key] = _Service(whole, _table(table, "volumes"), variables, line)
+            self.services[key] = _Service(whole, table_in(table, "volumes"), variables, line)
 
     def extended(self, own: _Table, services: _Table, folder: str, variables: Variables) -> _Table:
         """A service with what it extends merged in; paths keep the folder of their file."""
@@ -136,11 +136,11 @@ class _Project:
         if parent is None:
             return found
         asked = parent if isinstance(parent, dict) else {"service": parent}
-        name, file = variables.compose(_text(asked.get("service"))), variables.compose(_text(asked.get("file")))
+        name, file = variables.compose(text_of(asked.get("service"))), variables.compose(text_of(asked.get("file")))
         self.read += 1
         if file:
             path = joined(folder, file)
-            services, folder = _table(plain(self.document(path, "extends")), "services"), posixpath.dirname(path)
+            services, folder = table_in(plain(self.document(path, "extends")), "services"), posixpath.dirname(path)
         base = services.get(name)
         if not isinstance(base, dict) or base is own or self.read > _MOST_FILES:
             raise self.error(f"extends names the service {clean_line(name)}, which cannot be extended.")
@@ -154,15 +154,15 @@ class _Project:
         variables.take_missing()
         changes: list[str] = []
         found = {name: _filled(table[name], variables) for name in _READ if name in table}
-        image, build = _text(found.get("image")), table.get("build")
+        image, build = text_of(found.get("image")), table.get("build")
         entrypoint, command = _words(found.get("entrypoint")), _words(found.get("command"))
-        name = _text(found.get("container_name")) or key
+        name = text_of(found.get("container_name")) or key
         if not recognised(image, (*entrypoint, *command)):
             if image or build or not variables.missing:
                 return image or ("built here" if build else "no image")
             return Launch(name, service.line, missing=variables.take_missing())
         if not image and build:
-            context = clean_line(build if isinstance(build, str) else _text(_table(table, "build").get("context")))
+            context = clean_line(build if isinstance(build, str) else text_of(table_in(table, "build").get("context")))
             said = f"The service {clean_line(key)} builds its image (build: {context}) and gives it no name."
             remedy = f"Add a line to it, image: {key}:local, then: docker compose build {key}"
             return Launch(name, service.line, problem=self.error(said, remedy, service.line))
@@ -179,13 +179,13 @@ class _Project:
         except PresetError as problem:
             return Launch(name, service.line, problem=problem)
         words += _volumes(found.get("volumes"), _filled(service.volumes, variables), changes)
-        words += [word for port in _listed(found.get("ports")) for word in ("-p", _port(port))]
+        words += [word for port in listed(found.get("ports")) for word in ("-p", _port(port))]
         words += _gpus(found)
         for each, option in _OPTION_NAMES.items():
-            words += [word for value in _listed(found.get(each)) for word in (f"--{option}", _text(value))]
-        for limit, value in _table(found, "ulimits").items():
+            words += [word for value in listed(found.get(each)) for word in (f"--{option}", text_of(value))]
+        for limit, value in table_in(found, "ulimits").items():
             bounds = (value.get("soft"), value.get("hard")) if isinstance(value, dict) else (value,)
-            words += ["--ulimit", f"{limit}={':'.join(map(_text, bounds))}"]
+            words += ["--ulimit", f"{limit}={':'.join(map(text_of, bounds))}"]
         words += [f"--{each}" for each in _SWITCHES if found.get(each) is True]
         words += [image, *entrypoint[1:], *command]
         return Launch(name, service.line, tuple(words), tuple(changes), variables.take_missing())
@@ -194,16 +194,16 @@ class _Project:
         """`-e NAME=VALUE` of its files, and of its own variables, which count more. One that takes its value from a
         shell, where there is none, is not set, as in Compose."""
         found: dict[str, str] = {}
-        for folder, item in _listed(files):
+        for folder, item in listed(files):
             asked = item if isinstance(item, dict) else {"path": item}
-            path = joined(folder, _text(asked.get("path")))
+            path = joined(folder, text_of(asked.get("path")))
             text = self.beside.text(path)
             if text is None and asked.get("required") is not False:
                 summary = f"env_file names {clean_line(path)}, which is not there."
                 raise self.error(summary, "Put it there, or add to its entry: required: false")
             found |= read_env(text or "", variables if asked.get("format") != "raw" else None)
         for name, value in (table if isinstance(table, dict) else {}).items():
-            text = f"${name}" if value is None else _text(value)
+            text = f"${name}" if value is None else text_of(value)
             passed = _PASSED.fullmatch(text)
             source = (passed[1] or passed[2]) if passed else ""
             if source and source not in variables.values and not is_secret_name(source):
@@ -218,9 +218,9 @@ def _placed(table: _Table, folder: str) -> _Table:
     found = dict(table)
     for key in ("volumes", "env_file"):
         if key in table:
-            found[key] = [(folder, each) for each in _listed(table[key])]
+            found[key] = [(folder, each) for each in listed(table[key])]
     if isinstance(table.get("environment"), list):
-        pairs = (_text(each).partition("=") for each in table["environment"])
+        pairs = (text_of(each).partition("=") for each in table["environment"])
         found["environment"] = {name: value if equals else None for name, equals, value in pairs}
     return found
 
@@ -252,22 +252,22 @@ def _filled(value: Any, variables: Variables) -> Any:
 def _volumes(items: Any, named: _Table, changes: list[str]) -> Iterator[str]:
     """`-v` of each mount; of two at one place the last one counts. A named volume keeps its name."""
     found: dict[str, tuple[str, bool]] = {}
-    for folder, item in _listed(items):
-        short = None if isinstance(item, dict) else _VOLUME.fullmatch(_text(item))
+    for folder, item in listed(items):
+        short = None if isinstance(item, dict) else _VOLUME.fullmatch(text_of(item))
         long = item if isinstance(item, dict) else {}
-        kind, source, target = (_text(long.get(key)) for key in ("type", "source", "target"))
+        kind, source, target = (text_of(long.get(key)) for key in ("type", "source", "target"))
         read_only = long.get("read_only") is True
         if short is not None:
             source, target = short["source"] or "", short["target"]
             read_only = "ro" in (short["mode"] or "").split(",")
         if not target or not source or kind not in ("", "bind", "volume"):
-            what = target or clean_line(_text(item))
+            what = target or clean_line(text_of(item))
             changes.append(f"The mount {what} is left out: it is no folder of this machine.")
             continue
         if not source.startswith((".", "~", "/")):
-            options = _table(_table(named, source), "driver_opts")
-            bound = _text(options.get("device")) if "bind" in _text(options.get("o")) else ""
-            source = bound or _text(_table(named, source).get("name")) or source
+            options = table_in(table_in(named, source), "driver_opts")
+            bound = text_of(options.get("device")) if "bind" in text_of(options.get("o")) else ""
+            source = bound or text_of(table_in(named, source).get("name")) or source
         if source.startswith(("~", "/")) or (source.startswith(".") and folder):
             source = joined(folder, source)
         found[target] = source, read_only
@@ -277,48 +277,46 @@ def _volumes(items: Any, named: _Table, changes: list[str]) -> Iterator[str]:
 
 def _port(item: Any) -> str:
     if not isinstance(item, dict):
-        return _text(item)
-    address = ":".join(filter(None, (_text(item.get(key)) for key in ("host_ip", "published", "target"))))
-    return f"{address}/{_text(item['protocol'])}" if item.get("protocol") else address
+        return text_of(item)
+    address = ":".join(filter(None, (text_of(item.get(key)) for key in ("host_ip", "published", "target"))))
+    return f"{address}/{text_of(item['protocol'])}" if item.get("protocol") else address
 
 
 def _gpus(found: _Table) -> tuple[str, ...]:
     """`--gpus` of `gpus`, in its short or long form, or of the reserved devices."""
-    listed = _listed(_table(_table(_table(found, "deploy"), "resources"), "reservations").get("devices"))
-    reserved = [each for each in listed if isinstance(each, dict)]
-    asked = [
-        each for each in _listed(reserved) if isinstance(each, dict) and "gpu" in _listed(each.get("capabilities"))
-    ]
-    for each in (*_listed(found.get("gpus")), *asked):
+    devices = listed(table_in(table_in(table_in(found, "deploy"), "resources"), "reservations").get("devices"))
+    reserved = [each for each in devices if isinstance(each, dict)]
+    asked = [each for each in listed(reserved) if isinstance(each, dict) and "gpu" in listed(each.get("capabilities"))]
+    for each in (*listed(found.get("gpus")), *asked):
         if not isinstance(each, dict):
-            return ("--gpus", _text(each))
-        chosen = ",".join(map(_text, _listed(each.get("device_ids"))))
-        return ("--gpus", f"device={chosen}" if chosen else _text(each.get("count")) or "all")
+            return ("--gpus", text_of(each))
+        chosen = ",".join(map(text_of, listed(each.get("device_ids"))))
+        return ("--gpus", f"device={chosen}" if chosen else text_of(each.get("count")) or "all")
     return ()
 
 
 def _words(value: Any) -> tuple[str, ...]:
     """A command: the items of a list, or the words of a text, by a shell's quotes alone."""
     if isinstance(value, list):
-        return tuple(map(_text, value))
-    text = join_lines(_text(value))
+        return tuple(map(text_of, value))
+    text = join_lines(text_of(value))
     try:
         return tuple(shlex.split(text))
     except ValueError:
         return (text,)
 
 
-def _text(value: Any) -> str:
+def text_of(value: Any) -> str:
     """A scalar as Compose reads it: `true`, not `True`; anything else as JSON."""
     if isinstance(value, str):
         return value
     return "" if value is None else json.dumps(value, separators=(",", ":"), ensure_ascii=False)
 
 
-def _listed(value: Any) -> list[Any]:
+def listed(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [] if value is None else [value]
 
 
-def _table(value: Any, key: str) -> _Table:
+def table_in(value: Any, key: str) -> _Table:
     found = value.get(key) if isinstance(value, dict) else None
     return found if isinstance(found, dict) else {}

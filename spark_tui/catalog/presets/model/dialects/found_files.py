@@ -17,9 +17,10 @@ from spark_tui.base.engine.docker_run import read_argv
 from spark_tui.base.engine.runtimes import recognised
 from spark_tui.base.errors import PresetError, UsageError
 from spark_tui.base.shell import find_commands
+from spark_tui.base.text import clean_line, truncate
 from spark_tui.catalog.presets.model.dialects.compose_files import compose_launches, is_compose
 from spark_tui.catalog.presets.model.dialects.docker_run import HOME
-from spark_tui.catalog.presets.model.dialects.importing import FoundFile, is_recipe
+from spark_tui.catalog.presets.model.dialects.importing import FoundFile, is_recipe, names_recipe
 from spark_tui.catalog.presets.model.dialects.launchers import (
     Beside,
     Launch,
@@ -27,10 +28,11 @@ from spark_tui.catalog.presets.model.dialects.launchers import (
     open_values,
     with_files,
 )
+from spark_tui.catalog.presets.model.dialects.manifests import is_llama_swap, llama_swap_launches, manifest_launches
 from spark_tui.catalog.presets.model.dialects.scripts import script_launches
 from spark_tui.catalog.presets.model.dialects.unit_files import quadlet_launches, unit_launches
 from spark_tui.catalog.presets.model.dialects.vllm_recipes import variants_of
-from spark_tui.catalog.presets.model.preset import MappingValue
+from spark_tui.catalog.presets.model.preset import MappingValue, plain
 from spark_tui.catalog.presets.model.recipe import Dialect, dialect_of
 
 
@@ -49,6 +51,8 @@ def with_commands(
         return tuple(replace(found, path=path, variant=each) for each, path in paths.items()) or (found,)
     if isinstance(found.document, MappingValue) and is_compose(found.document):
         found = replace(found, dialect=Dialect.COMPOSE)
+    elif is_llama_swap(found.document):
+        found = replace(found, dialect=Dialect.LLAMA_SWAP)
     if found.dialect is not None and found.problem is None:
         if found.dialect is Dialect.ENV_FILE:
             return (replace(found, problem=_only_variables(found)),)
@@ -59,6 +63,8 @@ def with_commands(
         return tuple(_of_launch(found, each, place, len(launches) > 1) for each in launches)
     if is_recipe(found.document):
         return (found,)
+    if isinstance(found.document, MappingValue) and not names_recipe(found.document):
+        return (replace(found, problem=_other_yaml(found, found.document)),)
     taken = [range(each.line, each.line + each.text.count("\n")) for each in found.within]
     commands = [each for each in find_commands(found.text) if not any(each.line in lines for lines in taken)]
     parts = [*found.within, *(FoundFile(found.path, command=each.text, line=each.line) for each in commands)]
@@ -70,11 +76,15 @@ def with_commands(
 def _launches(found: FoundFile, place: str, beside: Beside, values: Mapping[str, str]) -> tuple[Launch, ...]:
     """The launches of a file that starts engines. Raises PresetError for one that holds none."""
     launches: tuple[Launch, ...] = ()
-    if found.dialect is Dialect.COMPOSE and isinstance(found.document, MappingValue):
-        launches = compose_launches(found.document, place, beside, {"HOME": HOME, **values})
+    known = {"HOME": HOME, **values}
+    if isinstance(found.document, MappingValue):
+        read_document = compose_launches if found.dialect is Dialect.COMPOSE else llama_swap_launches
+        launches = read_document(found.document, place, beside, known)
+    elif found.document is not None:
+        launches = manifest_launches(plain(found.document), place)
     elif (read := _READERS.get(found.dialect or Dialect.DOCKER_RUN)) is not None:
         folder = posixpath.dirname(place)
-        found_in = read(found.text, place, beside, {"HOME": HOME, **values})
+        found_in = read(found.text, place, beside, known)
         launches = tuple(with_files(each, folder, beside) for each in found_in)
     launches = tuple(each for each in launches if each.problem or each.missing or _serves(each))
     if not launches:
@@ -111,6 +121,8 @@ def _of_launch(found: FoundFile, launch: Launch, place: str, several: bool) -> F
 
 
 _SHEBANG = re.compile(r"#![^\n]*\b(?:ba|da|k|z|a)?sh\b")
+_MANIFEST = re.compile(r"^apiVersion:[ \t]*\S", re.MULTILINE)
+_KIND = re.compile(r"^kind:[ \t]*\S", re.MULTILINE)
 _UNIT_SECTION = re.compile(r"^\[(Container|Unit|Service|Install)\][ \t]*$", re.MULTILINE)
 _ASSIGNED = re.compile(r"(?:\s*(?:#[^\n]*)?\n)*[ \t]*(?:export[ \t]+)?[A-Za-z_]\w*=|[ \t]*set -")
 _ENV_FILE = re.compile(r"(?:[ \t]*(?:#[^\n]*|(?:export[ \t]+)?[A-Za-z_][\w.-]*=(?!\()[^\n]*)?(?:\n|\Z))+")
@@ -118,6 +130,8 @@ _ENV_FILE = re.compile(r"(?:[ \t]*(?:#[^\n]*|(?:export[ \t]+)?[A-Za-z_][\w.-]*=(
 
 def launcher_of(text: str) -> Dialect | None:
     """What kind of launcher a text is, by what it holds; None for a recipe, Compose's YAML, or anything else."""
+    if _MANIFEST.search(text) and _KIND.search(text):
+        return Dialect.KUBERNETES
     sections = set(_UNIT_SECTION.findall(text))
     if "Container" in sections:
         return Dialect.QUADLET
@@ -142,6 +156,13 @@ def blocks_within(text: str) -> Iterator[tuple[int, str]]:
     to it, with the number of the first. A post says other things before and behind."""
     for found in _BLOCK.finditer(f"{text}\n"):
         yield text.count("\n", 0, found.start()) + 1, dedent(found[0])
+
+
+def _other_yaml(found: FoundFile, document: MappingValue) -> PresetError:
+    keys = truncate(clean_line(", ".join(each.key for each in document.entries)), 80)
+    summary = f"This is YAML of another kind ({keys}): no recipe, and nothing that starts an engine."
+    remedy = "Name a recipe, a Compose file, a unit, a script or a docker run command."
+    return PresetError(summary, remedy, file=found.path, line=1)
 
 
 def _only_variables(found: FoundFile) -> PresetError:

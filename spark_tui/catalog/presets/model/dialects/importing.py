@@ -176,6 +176,11 @@ class ExaminedRecipe(Struct, frozen=True):
     problem: PresetError | None = None
 
 
+def names_recipe(document: MappingValue) -> bool:
+    """Whether a YAML file has a key of a recipe, whole or not."""
+    return any(entry.key in (*_NAMING, *_SERVING, "recipe_version", "include") for entry in document.entries)
+
+
 def is_recipe(document: Node | None) -> bool:
     """Whether a YAML file is a recipe at all: registries hold other ones beside them."""
     if not isinstance(document, MappingValue):
@@ -247,7 +252,7 @@ def examine(
             converted = _converted(found, document, dialect, gathered, place)
         else:
             converted = from_docker_run(found.command, paths)
-            converted = replace(converted, changes=(*found.changes, *converted.changes))
+        converted = replace(converted, changes=(*found.changes, *converted.changes))
         name = name or plain_name(converted.name)
         preset = preset_from(converted.document, name=name, origin=Origin.USER, file=place)
     except (UsageError, PresetError) as error:

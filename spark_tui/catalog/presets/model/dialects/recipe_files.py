@@ -12,6 +12,7 @@ from typing import Final, TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 
+from spark_tui.base.engine.container import STORE_TARGET
 from spark_tui.base.engine.invocation import OPTIONS, Invocation, spellings
 from spark_tui.base.engine.runtimes import Scalar
 from spark_tui.base.errors import PresetError, UsageError
@@ -496,6 +497,23 @@ class _EugrImport:
                 # eugr writes `export NAME="value"` into a script: a backslash hides what means something there.
                 kept = with_value(kept, entry.key, _ESCAPED_IN_EXPORT.sub(r"\1", text))
         return kept
+
+
+_CACHE_THERE: Final = "/cache/huggingface/"
+"""Where sparkrun mounts the Hub's cache."""
+_SNAPSHOT_SERVED = re.compile(
+    rf"(\bserve\s+(?:\\\n\s*)?|--model(?:-path)?(?:=|\s+)){_CACHE_THERE}hub/models--([^/\s]+?)--([^/\s]+)/snapshots/"
+    r"([0-9a-f]{7,40})/?(?=\s|\Z)"
+)
+
+
+def with_store(text: str) -> tuple[str, tuple[str, ...]]:
+    """A sparkrun recipe's text with the paths of its mounted cache as they are here, and what was changed: a snapshot
+    that is served is named as on the Hub, with its revision; anything else lies in the model store."""
+    named = _SNAPSHOT_SERVED.sub(r"\1\2/\3 --revision \4", text)
+    placed = named.replace(_CACHE_THERE, f"{STORE_TARGET}/")
+    said = ("The snapshot that it serves is named as on the Hub, with --revision.",) if named != text else ()
+    return placed, (*said, f"{_CACHE_THERE} is {STORE_TARGET}/ here.") if placed != named else said
 
 
 def with_json_doubled(template: str) -> str:
