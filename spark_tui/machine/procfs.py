@@ -224,8 +224,7 @@ class ProcfsHost:
     def make_folders(self, paths: Sequence[Path]) -> None:
         for path in paths:
             try:
-                if not self.has_file(path):  # a single file may be mounted
-                    self._inside(path).mkdir(parents=True, exist_ok=True)
+                self._inside(path).mkdir(parents=True, exist_ok=True)
             except OSError as error:
                 raise folder_error(path, error) from error
 
@@ -251,7 +250,7 @@ class ProcfsHost:
 
     def bare_engines(self) -> tuple[ContainerFacts, ...]:
         from spark_tui.base.engine.runtimes import server_of  # its shapes are not needed for the first frame
-        from spark_tui.base.engine.state import bare_engine
+        from spark_tui.base.engine.state import bare_engine, gpu_server
 
         found: dict[int, tuple[int, ContainerFacts]] = {}
         parents: dict[int, int] = {}
@@ -270,14 +269,16 @@ class ProcfsHost:
                 found[facts.pid] = (parent, facts)
         # What a server forks has its command line, and is no server of its own.
         own = (facts for parent, facts in found.values() if parent not in found)
-        others = self._gpu_servers(parents, found.keys())
+        others = (
+            gpu_server(pid, self._words(self._root / f"proc/{pid}/cmdline"), self._born(pid)[1], port, local=local)
+            for pid, port, local in self._gpu_ports(parents, found.keys())
+        )
         return tuple(sorted((*own, *others), key=lambda facts: (facts.name, facts.pid)))
 
-    def _gpu_servers(self, parents: Mapping[int, int], known: Collection[int]) -> list[ContainerFacts]:
+    def _gpu_ports(self, parents: Mapping[int, int], known: Collection[int]) -> list[tuple[int, int, bool]]:
         """Processes in no container that compute on the GPU, or whose child does, one for each port that they listen
-        on. Only what this user may look into; `known` and their children are left out."""
-        from spark_tui.base.engine.state import gpu_server
-
+        on, and whether that is this machine's alone. Only what this user may look into; `known` and their children are
+        left out."""
         holders = [pid for pid in parents if self._computes(pid)] if self._inside(Path(_CUDA_DEVICE)).exists() else []
         ports: dict[int, dict[int, bool]] = {}
         for port, addresses in listeners(self._root).items() if holders else ():
@@ -289,11 +290,7 @@ class ProcfsHost:
                 pid = parents.get(pid, 0)  # noqa: PLW2901 - up to the process that listens
             if pid in ports and pid not in known and not container_id(self._text(f"proc/{pid}/cgroup")):
                 servers.add(pid)
-        return [
-            gpu_server(pid, self._words(self._root / f"proc/{pid}/cmdline"), self._born(pid)[1], port, local=local)
-            for pid in servers
-            for port, local in sorted(ports[pid].items())
-        ]
+        return [(pid, port, local) for pid in servers for port, local in sorted(ports[pid].items())]
 
     def _computes(self, pid: int) -> bool:
         """Whether CUDA is open in a process; a monitor opens other devices."""

@@ -108,7 +108,9 @@ class Preflight(Struct, eq=False):
             if decided.image is None:
                 await self._look_inside(decided, image)
             decided = self._plan(preset, overrides, image, env_file)
-        self._host.make_folders([Path(folder) for folder in decided.directories])
+        folders = (Path(folder) for folder in decided.directories)
+        store = Path(self.paths.store)
+        self._host.make_folders([each for each in folders if each == store or not self._host.has_file(each)])
         return decided
 
     async def _image(self, preset: Preset, daemon: DaemonFacts) -> ImageFacts | None:
