@@ -99,6 +99,11 @@ SIZE_UNPUBLISHED = {
     "cpu-smollm2",
     "qwen3-30b-a3b-nvfp4-trtllm",
     "nemotron-3.5-lightning-nvfp4-dspark",
+    "qwen3.8-27b-nvfp4-dflash2",
+    "qwen3.8-flash-next-nvfp4",
+    "laguna-xs-2.1-dflash",
+    "qwen3-embedding-8b",
+    "qwen3-reranker-8b",
 }
 CONTEXT_UNPUBLISHED = {"gemma-4-12b-coder-nvfp4", "gemma-4-12b-coder-nvfp4-mtp"}
 
@@ -202,8 +207,8 @@ def test_the_settings_that_decide_about_memory_can_be_changed(name: str) -> None
 
 def test_dflash_recipes_leave_the_kv_cache_in_bf16() -> None:
     found = [name for name in PRESETS if '"method":"dflash"' in " ".join(words_in(planned(PRESETS[name])))]
-    assert found == ["gemma-4-31b-it-dflash", "laguna-xs.2-dflash"]
-    for name in found:
+    assert found == ["gemma-4-31b-it-dflash", "laguna-xs-2.1-dflash", "laguna-xs.2-dflash", "qwen3.8-27b-nvfp4-dflash2"]
+    for name in found[:3]:  # DFlash2 takes one in FP8
         assert "--kv-cache-dtype" not in words_in(planned(PRESETS[name]))
         assert any("fp8" in caution for caution in PRESETS[name].facts.cautions)
 

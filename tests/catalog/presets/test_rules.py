@@ -70,6 +70,12 @@ def by_id(found: tuple[Finding, ...]) -> dict[str, Finding]:
 
 W, N = Severity.WARNING, Severity.INFO
 SHOWN = {
+    "laguna-xs-2.1-dflash": {"utilization_unset": W, "floating_tag": N},
+    "qwen3-embedding-8b": {},
+    "qwen3-reranker-8b": {},
+    "qwen3.8-27b-fp8": {"many_sequences": N},
+    "qwen3.8-27b-nvfp4-dflash2": {},
+    "qwen3.8-flash-next-nvfp4": {"mtp_k_too_high": N, "floating_tag": N},
     "cpu-smollm2": {},
     "diffusiongemma-26b-a4b-nvfp4": {"utilization_unset": W, "provisional_image": N, "floating_tag": N},
     "gemma-4-12b-coder-nvfp4": {"utilization_high": W, "gemma_coder_without_thinking": N, "floating_tag": N},
@@ -237,7 +243,7 @@ CAUTIONS = [
     Caution("dflash_with_fp8_kv", E, PRESETS["gemma-4-31b-it-dflash"], {"kv_cache_dtype": "fp8"},
         "kv_cache_dtype=auto"),
     Caution("dflash_with_fp8_kv", W, **copied(MISTRAL,
-        DFLASH % "org/Mistral-Small-4-DFlash2" + " --kv-cache-dtype fp8"), fix="kv_cache_dtype=auto"),
+        DFLASH % "org/Mistral-Small-4-DFlash" + " --kv-cache-dtype fp8"), fix="kv_cache_dtype=auto"),
     Caution("dflash_with_fp8_kv", E, AEON, {"env.KV_CACHE_DTYPE": "fp8"}, "env.KV_CACHE_DTYPE=auto"),
     Caution("dflash_without_drafter", E, **copied(QWEN36_27B,
         """--speculative-config '{"method":"dflash","num_speculative_tokens":7}'"""), fix=NO_DRAFT),

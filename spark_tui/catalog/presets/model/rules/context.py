@@ -155,6 +155,11 @@ class LaunchContext(Struct, frozen=True, dict=True):
         """The newest vLLM that the image can hold, as far as its name or an earlier log says."""
         return newest_possible(self.spec.image, self.engine_version)
 
+    @property
+    def pools(self) -> bool:
+        """Whether vLLM answers with vectors or scores: no token is decoded."""
+        return self.value("runner") == "pooling" or self.value("convert") is not None
+
     def named(self, pattern: str) -> bool:
         return re.search(pattern, self.model) is not None
 

@@ -199,7 +199,7 @@ def many_sequences(launch: LaunchContext) -> Matches:
     With speculation: see speculation_under_load."""
     sequences = launch.integer("max_num_seqs")
     tested = _NANO_TESTED if launch.named(r"nemotron-3-nano-30b-a3b-nvfp4") else _INTERACTIVE
-    if sequences is not None and sequences > tested and launch.speculation is None:
+    if sequences is not None and sequences > tested and launch.speculation is None and not launch.pools:
         yield RuleMatch(f"--max-num-seqs {sequences}", launch.setting("max_num_seqs", _INTERACTIVE))
 
 

@@ -353,7 +353,7 @@ def backend_of_another_recipe(launch: LaunchContext) -> Matches:
 @RULES.add(WARNING, "CUDA graphs are off: every step is slower.", "Remove it, unless you debug.")
 def cuda_graphs_off(launch: LaunchContext) -> Matches:
     """Section 8 of the guide: keep CUDA graphs. `-O0`, `-O.mode=0`, `{"cudagraph_mode":"NONE"}` turn them off."""
-    if launch.switch("enforce_eager"):
+    if launch.switch("enforce_eager") and not launch.pools:
         yield RuleMatch("--enforce-eager", launch.setting("enforce_eager", "false"))
     for key, name in (("compilation_config", "--compilation-config"), ("O", "-O")):
         config = launch.json(key)
@@ -376,7 +376,7 @@ MTP_SINCE: Final = (0, 19, 0)
 _MANY_SEQUENCES: Final = 8
 # Who drafts for whom (the guide, 13.4): of these a mistake is certain.
 _TRAINED_FOR: Final = ("gemma-4-31b-it", "laguna-xs.2", "qwen3.5-27b")
-_DRAFTER_MARKS: Final = ("-speculator.dflash", "-speculator.eagle3", "-dflash", "-eagle3", "-eagle")
+_DRAFTER_MARKS: Final = ("-speculator.dflash", "-speculator.eagle3", "-dflash", "-dflash2", "-eagle3", "-eagle")
 _MTP_AT_MOST: Final = 3
 _LIKE_DFLASH: Final = 7
 _FEWER_OR_NONE: Final = "Remove it; keep max_num_seqs low, or launch without speculation for many requests at once."
@@ -479,9 +479,9 @@ def _target(spec: Speculation) -> str:
 @RULES.add(WARNING, "DFlash needs the KV cache in BF16.", "Remove --kv-cache-dtype, or launch without DFlash.")
 def dflash_with_fp8_kv(launch: LaunchContext) -> Matches:
     """The guide, 13.6: never together. Recipes for later drafters have both; those that it names do not. A drafter may
-    have a KV cache of its own type."""
+    have a KV cache of its own type; DFlash2 takes one in FP8 (NVIDIA's recipe of Qwen3.8-27B)."""
     spec, dtype = _dflash(launch), launch.lower("kv_cache_dtype")
-    if spec is None or not dtype.startswith("fp8"):
+    if spec is None or not dtype.startswith("fp8") or spec.drafter.lower().endswith("-dflash2"):
         return
     certain = _target(spec) in _TRAINED_FOR
     if certain or str(spec.config.get("kv_cache_dtype", dtype)).startswith("fp8"):
