@@ -198,6 +198,18 @@ async def test_a_foreign_engine_is_stopped_only_when_its_name_is_typed() -> None
         await until(kit, pilot, lambda: state(app, "theirs") is EngineState.STOPPED)
 
 
+async def test_how_long_a_server_outside_docker_starts_is_renewed_without_a_line_of_a_log() -> None:
+    kit = Kit()
+    bare = bare_engine(4711, ("vllm", "serve", "org/qwen", "--port", "8011"), (), kit.clock.now())
+    assert bare is not None
+    kit.host.processes = (bare,)
+    async with opened(kit) as (app, pilot):
+        await until(kit, pilot, lambda: state(app, "vllm-8011") is EngineState.STARTING)
+        await until(kit, pilot, lambda: "starting   up" in screen_text(app))
+        await kit.clock.advance(130.0)
+        await until(kit, pilot, lambda: "starting   up 2m" in screen_text(app))
+
+
 async def test_a_server_outside_docker_is_looked_at_and_its_keys_name_the_process() -> None:
     bare = bare_engine(4711, ("vllm", "serve", "org/qwen", "--port", "8011"), (), EPOCH)
     assert bare is not None
