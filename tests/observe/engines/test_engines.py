@@ -13,12 +13,16 @@ from spark_tui.base.engine.container import LABEL_PRESET, ContainerStatus, Publi
 from spark_tui.base.engine.state import EngineState, Health, bare_engine
 from spark_tui.base.errors import ApiKeyRejected, ContainerNotFound, RefusedError
 from spark_tui.base.finding import Event, EventKind, Missing, Ok, Severity, Stale, value_of
+from spark_tui.base.host.vitals import GpuProcess, GpuReading
 from spark_tui.base.jobs import StepState
+from spark_tui.base.quantities import GIB
 from spark_tui.catalog.presets.model.overrides import Overrides
+from spark_tui.observe.engines.use.collectors import Collectors
 from spark_tui.observe.engines.use.engines import EngineSupervisor
 from spark_tui.observe.explain.feature import ENGINES, EXPLANATIONS
 from spark_tui.observe.explain.model.timeline import StartOutcome
 from spark_tui.observe.explain.model.view import EngineView
+from spark_tui.observe.memory.use.memory import MemoryInspector
 from spark_tui.observe.metrics.use.history import remember
 from spark_tui.observe.results.use import Results
 from spark_tui.run.launch.use.launch import LaunchRequest
@@ -516,3 +520,17 @@ async def test_a_server_outside_docker_is_left_alone_and_the_refusal_names_its_p
             await getattr(kit.context[EngineSupervisor], verb)("vllm-8011")
         assert engines(kit)["vllm-8011"].state is EngineState.SERVING
         assert not engines(kit)["vllm-8011"].stopping
+
+
+@pytest.mark.parametrize("unified", [True, False], ids=["unified memory", "a GPU with memory of its own"])
+async def test_the_gpu_memory_of_a_server_outside_docker_is_its_processes(unified: bool) -> None:
+    kit = Kit()
+    kit.host.processes, kit.host.parents = (BARE,), {4712: 4711}
+    kit.gpu.value = Ok(GpuReading("NVIDIA", unified=unified, processes=(GpuProcess(4712, 2 * GIB),)), 0.0)
+    kit.docker.go_down()
+    kit.api.serve()
+    async with kit.supervised():
+        await kit.until(lambda: bool(engines(kit)))
+        await kit.context[Collectors].collect_once()
+        detail = await kit.context[MemoryInspector].look()
+        assert [(each.name, each.gpu) for each in value_of(detail.containers) or ()] == [("vllm-8011", 2 * GIB)]
