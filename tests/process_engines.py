@@ -36,7 +36,15 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(text.encode())
 
+    def barred(self):
+        given = self.headers.get("Authorization", "") == f"Bearer {wanted['key']}"
+        if wanted["key"] and self.path != "/health" and not given:
+            self.say('{"error": {"message": "Please provide an API key"}}', 401)
+            return True
+
     def do_GET(self):
+        if self.barred():
+            return
         model = {"id": wanted["model"], "object": "model", "owned_by": wanted["owner"], "max_model_len": 8192}
         if self.path == "/metrics" and wanted["metrics"]:
             self.say(page(), kind="text/plain")
@@ -48,6 +56,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.say('{"detail": "Not Found"}', 404)
 
     def do_POST(self):
+        if self.barred():
+            return
         asked = json.loads(self.rfile.read(int(self.headers.get("Content-Length", "0"))) or b"{}")
         words = asked.get("prompt") or asked.get("messages")
         count = len(words) if isinstance(words, list) else len(str(words).split())
@@ -113,6 +123,7 @@ def process_engine(
     owner: str = "",
     model: str = "acme/tiny-1b",
     loads: float = 0.0,
+    key: str = "",
 ) -> Iterator[ProcessEngine]:
     """A server with this command line, which ends with its `--port`; Python runs the file that the words name first,
     after the program. It answers after `loads` seconds."""
@@ -122,7 +133,7 @@ def process_engine(
     script.parent.mkdir(parents=True, exist_ok=True)
     (script if words[1] != "-m" else script.with_suffix(".py")).write_text(SERVER)
     wanted = {"port": port, "metrics": metrics, "pages": {path: {} for path in pages}, "owner": owner, "model": model,
-              "loads": loads}  # fmt: skip
+              "loads": loads, "key": key}  # fmt: skip
     child = subprocess.Popen(
         [*words, "--port", str(port)], executable=sys.executable, cwd=place, stdout=subprocess.PIPE,
         env={**os.environ, "ENGINE": json.dumps(wanted), "PYTHONPATH": str(place)},

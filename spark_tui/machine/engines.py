@@ -10,8 +10,10 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
 
+from msgspec.structs import replace
+
 from spark_tui.base.context import Context, Ports
-from spark_tui.base.engine.container import ADDRESS_ID, PROCESS_ID, ContainerFacts
+from spark_tui.base.engine.container import ADDRESS_ID, LABEL_API_KEY_FILE, PROCESS_ID, ContainerFacts
 from spark_tui.base.engine.runtimes import ANY, is_proxy
 from spark_tui.base.engine.state import ServedModel, endpoint_of, proven, runtime_of, server_at
 from spark_tui.base.errors import (
@@ -54,17 +56,27 @@ class EngineFinder:
         places = [each for each in self._addresses.values() if each.address not in known]
         found = await asyncio.gather(*map(self._proven, places))
         addresses = (proof or each for each, proof in zip(places, found, strict=True) if each.id not in self._gateways)
-        return (*processes, *addresses)
+        return (*processes, *map(self._keyed, addresses))
+
+    def _keyed(self, engine: ContainerFacts) -> ContainerFacts:
+        """With the file that has its key, where the person wrote one: no launch of ours made it."""
+        path = str(self._ports.secrets.path(engine.name))
+        with suppress(SparkError):  # one that cannot be read is none
+            if self._ports.secrets.api_key(path) is not None:
+                return replace(engine, labels=(*engine.labels, (LABEL_API_KEY_FILE, path)))
+        return engine
 
     async def _processes(self) -> tuple[ContainerFacts, ...]:
         found = [each for each in await in_thread(self._ports.host.bare_engines) if not is_proxy(each.argv)]
         proofs = await asyncio.gather(*(self._proven(each) for each in found if runtime_of(each) == ANY.id))
         named = [each for each in found if runtime_of(each) != ANY.id]
-        return tuple(sorted((*named, *filter(None, proofs)), key=lambda each: (each.name, each.pid)))
+        own = map(self._keyed, (*named, *filter(None, proofs)))
+        return tuple(sorted(own, key=lambda each: (each.name, each.pid)))
 
     async def _proven(self, server: ContainerFacts) -> ContainerFacts | None:
         """A server with the kind that it says it is; None for one that lists no models, in time, and for a gateway."""
-        endpoint = endpoint_of(server, None)
+        key_file = self._keyed(server).api_key_file
+        endpoint = endpoint_of(server, self._ports.secrets.api_key(key_file) if key_file else None)
         if server.id in self._asked or endpoint is None:
             return self._asked.get(server.id)
         models: tuple[ServedModel, ...] = ()
@@ -116,7 +128,7 @@ class EngineFinder:
                 f"No engine answers at {server.address}.", f"Does it list models? curl {server.address}/v1/models"
             )
         self._addresses.setdefault(server.id, server)
-        return found
+        return self._keyed(found)
 
     async def find(self, name: str) -> tuple[ContainerFacts | None, tuple[ContainerFacts, ...]]:
         """What a name, an address or the beginning of an id means, None for nothing; and all that there is."""

@@ -152,6 +152,21 @@ def test_an_engine_of_one_file_is_found_and_measured(tmp_path: Path) -> None:
         assert (mine["state"], mine["model"]) == ("ready", "model.gguf")
 
 
+def test_a_key_that_a_person_writes_down_opens_a_server_outside_docker(tmp_path: Path) -> None:
+    with process_engine(tmp_path, "python3", "tabby.py", owner="tabbyAPI", key="planted-key") as engine:
+        closed = without_docker(tmp_path, "chat", engine.url, "-m", "hello")
+        assert closed.returncode == ExitCode.FAILED, closed.stderr
+        named = re.search(r"into (\S+\.env)", closed.stderr)
+        assert named is not None, closed.stderr
+        kept = Path(named[1])
+        kept.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        kept.write_text("VLLM_API_KEY=planted-key\n")
+        kept.chmod(0o600)
+        opened = without_docker(tmp_path, "chat", engine.url, "-m", "hello")
+        assert (opened.returncode, "blue" in opened.stdout) == (ExitCode.DONE, True), opened.stderr
+        assert "planted-key" not in opened.stdout + opened.stderr
+
+
 # --- processes that hold the GPU --------------------------------------------------------------------------------
 
 

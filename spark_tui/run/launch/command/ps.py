@@ -19,7 +19,8 @@ from spark_tui.observe.explain.model.view import EngineView
 def ps(session: Session, everything: bool) -> None:
     """List engines: name, state, port, exposure, model.
 
-    Lists every container that serves a model, also foreign ones.
+    Lists every container that serves a model, also foreign ones, servers outside Docker, and the addresses of the
+    setting `engines`. Every command takes an address too: spark-tui metrics http://192.168.1.7:8000
     """
 
     failed: list[SparkError] = []

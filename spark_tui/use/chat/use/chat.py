@@ -104,8 +104,8 @@ def advised(error: SparkError, target: ChatTarget, key_file: Path, views: Iterab
                 f"The key that was sent is the one in {key_file}. If {target.engine} was restarted with another one, "
                 "write that key into the file."
                 if target.endpoint.api_key
-                else f"spark-tui has no key for {target.engine}: it was launched elsewhere. Launch it from a preset "
-                "with an API key, and the key is made and kept for you."
+                else f"spark-tui has no key for {target.engine}: it was launched elsewhere. Outside Docker: write "
+                f"VLLM_API_KEY=KEY into {key_file}, mode 600. A launch from a preset makes and keeps a key."
             )
             return ApiKeyRejected(error.summary, remedy, detail=error.detail)
         case ModelNotServed():
