@@ -26,8 +26,6 @@ from spark_tui.catalog.models.model.store import (
     FileVerdict,
     Layout,
     MovePlan,
-    MoveProgress,
-    MoveWay,
     OtherCache,
     Partial,
     Payload,
@@ -72,7 +70,7 @@ class DemoModels:
 
     async def scan(self, *, others: bool = True) -> StoreContents:
         models = tuple(sorted(self._models.values(), key=lambda model: model.id.lower()))
-        found = (self._other,) if others and self._other.models else ()
+        found = (self._other,) if others else ()
         return StoreContents(STORE, models, others=found, free=DISK_FREE, seconds=0.03, total=DISK_TOTAL)
 
     def elsewhere(self, repo: str, revision: str) -> StoredModel | None:
@@ -121,17 +119,7 @@ class DemoModels:
         return Deleted(plan, plan.freed, plan.files)
 
     async def plan_move(self, model: str, folder: str = "") -> MovePlan:
-        found = next((each for each in self._other.models if each.id == model), None)
-        if found is None or model in self._models:
-            raise UsageError(f"{model} is in the store only.", "See where models lie: spark-tui models list")
-        target = f"{STORE}/hub/{found.path.rpartition('/')[2]}"
-        return MovePlan(model, found.path, target, MoveWay.RENAME)
-
-    async def move(self, plan: MovePlan) -> AsyncGenerator[MoveProgress, None]:
-        found = next(each for each in self._other.models if each.id == plan.model)
-        self._models[plan.model] = replace(found, path=plan.target)
-        self._other = replace(self._other, models=(), disk=0)
-        yield MoveProgress(plan.model, "moved", 0, 0, over=True)
+        raise RefusedError("Moving models is not available in the demo.", "Start without --demo.")
 
     def sizes(self, model: str) -> dict[str, int]:
         """Bytes by file name of what is whole; empty for a model that is not here."""

@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -14,6 +14,7 @@ import pytest
 from tests.hub_server import HubServer
 from tests.pty_app import spark_tui
 from tests.real.lab.lab import Lab
+from tests.store_kit import cached
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -68,9 +69,11 @@ def environment(vllm_lab: Lab, hub: HubServer, tmp_path: Path) -> Iterator[Mappi
     subprocess.run(spark_tui("down", NAME, "--remove"), env=variables, capture_output=True, timeout=120)
 
 
-def test_a_launch_fetches_its_model_and_the_engine_finds_it(
-    environment: Mapping[str, str], hub: HubServer, free_port: int
-) -> None:
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def run(environment: Mapping[str, str]) -> Run:
     def run(*words: str) -> subprocess.CompletedProcess[str]:
         done = subprocess.run(
             spark_tui(*words), env=dict(environment), capture_output=True, text=True, timeout=420, check=False
@@ -78,6 +81,10 @@ def test_a_launch_fetches_its_model_and_the_engine_finds_it(
         assert done.returncode == 0, f"{words}: {done.stdout}\n{done.stderr}"
         return done
 
+    return run
+
+
+def test_a_launch_fetches_its_model_and_the_engine_finds_it(run: Run, hub: HubServer, free_port: int) -> None:
     told = run("up", NAME, "--port", str(free_port), "--dry-run")
     assert "Fetched first: acme/tiny" in told.stderr
     assert hub.requests == [], "a dry run asks nobody"
@@ -98,33 +105,42 @@ def test_a_launch_fetches_its_model_and_the_engine_finds_it(
     assert len(hub.requests) == asked, "what is here needs no Hub"
 
 
-@pytest.mark.parametrize("where", ["~/.cache/huggingface", "HF_HOME"])
-def test_a_model_that_is_in_the_persons_hub_cache_is_read_there(
-    environment: Mapping[str, str], hub: HubServer, tmp_path: Path, free_port: int, where: str
+def test_a_model_in_hf_home_is_read_there(
+    environment: Mapping[str, str], hub: HubServer, tmp_path: Path, free_port: int
 ) -> None:
-    """Fetched by the Hub's own client, as a person did before there was a store."""
-    home = tmp_path / (".cache/huggingface" if where.startswith("~") else "elsewhere")
-    variables = {**environment, "XDG_CACHE_HOME": str(tmp_path / ".cache")}
-    if where == "HF_HOME":
-        variables |= {"HF_HOME": str(home)}
-        del variables["SPARK_TUI_STORE"]
+    """Fetched by the Hub's own client, as a person did before; HF_HOME is the store then."""
+    home = tmp_path / "elsewhere"
+    variables = {**environment, "HF_HOME": str(home)}
+    del variables["SPARK_TUI_STORE"]
     code = "import huggingface_hub; huggingface_hub.snapshot_download('acme/tiny')"
-    subprocess.run([sys.executable, "-c", code], env={**variables, "HF_HOME": str(home)}, check=True, timeout=120)
+    subprocess.run([sys.executable, "-c", code], env=variables, check=True, timeout=120)
     asked = len(hub.requests)
     assert asked
-
-    def run(*words: str) -> subprocess.CompletedProcess[str]:
-        done = subprocess.run(
-            spark_tui(*words), env=variables, capture_output=True, text=True, timeout=420, check=False
-        )
-        assert done.returncode == 0, f"{words}: {done.stdout}\n{done.stderr}"
-        return done
-
-    told = run("up", NAME, "--port", str(free_port), "--dry-run")
+    words = ("up", NAME, "--port", str(free_port))
+    told = subprocess.run(spark_tui(*words, "--dry-run"), env=variables, capture_output=True, text=True, timeout=60)
     assert "Fetched first" not in told.stderr
-    assert str(home / "hub") in told.stdout + told.stderr or where == "HF_HOME"
-    lines = [json.loads(line) for line in run("up", NAME, "--port", str(free_port), "--json").stdout.splitlines()]
+    assert f"-v {home}:/models" in told.stdout
+    done = subprocess.run(spark_tui(*words, "--json"), env=variables, capture_output=True, text=True, timeout=420)
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
     steps = {line["id"]: line for line in lines if line["type"] == "step"}
     assert (steps["fetch"]["state"], lines[-1]["state"]) == ("skipped", "ready")
     assert len(hub.requests) == asked, "nothing was asked of the Hub"
-    assert not (tmp_path / "store" / "hub").exists(), "nothing was copied"
+
+
+def test_a_model_of_the_hubs_own_cache_is_served_from_there(
+    run: Run, vllm_lab: Lab, hub: HubServer, tmp_path: Path, free_port: int
+) -> None:
+    content = {path.name: path.read_bytes() for path in vllm_lab.model("tiny").iterdir()}
+    base = cached(tmp_path / "cache" / "huggingface", "acme/tiny", content)
+    before = {path: path.stat().st_mtime_ns for path in base.rglob("*")}
+    told = run("up", NAME, "--port", str(free_port), "--dry-run")
+    assert f"-v {base}:/hub-cache/models--acme--tiny:ro" in told.stdout
+    assert "Fetched first" not in told.stderr
+    lines = [json.loads(line) for line in run("up", NAME, "--port", str(free_port), "--json").stdout.splitlines()]
+    steps = {line["id"]: line for line in lines if line["type"] == "step"}
+    assert (steps["fetch"]["state"], steps["fetch"]["detail"]) == ("skipped", "model downloaded")
+    assert lines[-1]["state"] == "ready"
+    assert hub.requests == []
+    assert not list((tmp_path / "store").glob("hub/models--*"))
+    assert {path: path.stat().st_mtime_ns for path in base.rglob("*")} == before, "the engine wrote nothing there"

@@ -28,12 +28,14 @@ from tests.tui.kit import Sight
 class Stock(Kit):
     """A Kit with a store in `root`; with `simulated`, store, Hub and downloads are those of the demo."""
 
-    def __init__(self, root: Path, *presets: Preset, simulated: bool = False, read_only: bool = False) -> None:
+    def __init__(
+        self, root: Path, *presets: Preset, simulated: bool = False, read_only: bool = False, hubs: tuple[str, ...] = ()
+    ) -> None:
         super().__init__(*presets)
         self.root = root
         self.hub, self.downloader = FakeHub(), FakeDownloader()
         parts = {
-            "models": FolderModelStore(root), "checkpoints": StoreCheckpoints(root),
+            "models": FolderModelStore(root, hubs=hubs), "checkpoints": StoreCheckpoints(root),
             "hub": self.hub, "downloader": self.downloader,
         }  # fmt: skip
         if simulated:

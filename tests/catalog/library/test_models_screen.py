@@ -15,6 +15,7 @@ from textual.widgets import Input, TabbedContent
 
 from spark_tui.app.home.screen import HomeScreen
 from spark_tui.base.checkpoint import CheckpointFacts, WeightFormat
+from spark_tui.base.engine.container import Mount
 from spark_tui.base.finding import Ok, value_of
 from spark_tui.base.quantities import GIB
 from spark_tui.catalog.fit.screen.draft import DraftDialog
@@ -275,6 +276,36 @@ async def test_deleting_shows_what_comes_free_and_needs_the_name(kit: Stock) -> 
         await sight.until(lambda: not row_of(sight, "lame"))
     assert not (kit.root / "hub" / "models--org--lame").exists()
     assert (kit.root / "hub" / "models--org--qwen").exists()
+
+
+async def test_a_model_of_another_cache_is_moved_into_the_store_and_back(tmp_path: Path) -> None:
+    kit = Stock(tmp_path / "store", QWEN, hubs=(str(tmp_path / "other/hub"),))
+    other = cached(tmp_path / "other", "org/qwen", files())
+    cached(tmp_path / "other", "org/more", files(seed=1))
+    async with seen(kit) as sight:
+        await go_to(sight, f"other:{other}")
+        await sight.press("m")
+        await sight.until_seen("Move org/qwen?", "Copies nothing.")
+        await sight.press("y")
+        await sight.until(lambda: (kit.root / "hub/models--org--qwen/snapshots").is_dir() and not other.exists())
+        await go_to(sight, "org/qwen")
+        await sight.press("m")
+        await sight.until_seen("Move org/qwen where?", f"{tmp_path}/other/hub"[:40])
+        await sight.press("enter")
+        await sight.until_seen("Move org/qwen?")
+        await sight.press("y")
+        await sight.until(other.is_dir)
+
+
+async def test_a_model_that_an_engine_uses_is_not_moved(tmp_path: Path) -> None:
+    kit = Stock(tmp_path / "store", QWEN, hubs=(str(tmp_path / "other/hub"),))
+    other = cached(tmp_path / "other", "org/qwen", files())
+    kit.docker.add_container("busy", argv=("vllm", "serve", "org/qwen"), mounts=(Mount(str(other), "/hub-cache/x"),))
+    async with seen(kit) as sight:
+        await go_to(sight, f"other:{other}")
+        await sight.press("m")
+        await sight.until_seen("org/qwen is in use", "spark-tui down busy")
+    assert other.is_dir()
 
 
 async def test_one_revision_of_several_can_be_deleted_alone(kit: Stock) -> None:

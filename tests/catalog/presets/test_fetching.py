@@ -198,6 +198,15 @@ async def test_without_the_hub_the_way_around_is_told(shop: Shop) -> None:
     assert shop.step("fetch").state is StepState.FAILED
 
 
+async def test_with_the_hub_switched_off_nothing_is_fetched_by_anyone(shop: Shop) -> None:
+    shop.hub.broken = hub_errors.switched_off()
+    with pytest.raises(hub_errors.HubSwitchedOff) as raised:
+        await shop.launched()
+    assert "HF_HUB_OFFLINE" in raised.value.remedy
+    assert "--no-fetch" not in raised.value.remedy
+    assert (shop.downloader.started, shop.docker.created) == ([], [])
+
+
 async def test_a_download_that_fails_ends_the_launch_with_its_own_error(shop: Shop) -> None:
     task = shop.begin()
     await shop.fetches(task)

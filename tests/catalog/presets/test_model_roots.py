@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from spark_tui.base.checkpoint import CheckpointFacts
 from spark_tui.base.context import Context
 from spark_tui.base.engine.container import Mount
+from spark_tui.base.engine.docker_run import render_text
 from spark_tui.base.finding import Ok
 from spark_tui.base.host.vitals import HostPaths
 from spark_tui.base.jobs import StepState
@@ -20,9 +21,11 @@ from spark_tui.base.quantities import GIB
 from spark_tui.base.settings import Settings, hub_caches
 from spark_tui.catalog.models.adapter.checkpoints import StoreCheckpoints
 from spark_tui.catalog.models.adapter.store import FolderModelStore
+from spark_tui.catalog.presets.model.dialects.docker_run import from_docker_run
 from spark_tui.catalog.presets.model.overrides import Overrides, overrides_from_pairs
 from spark_tui.catalog.presets.model.plan import LaunchPlan
-from spark_tui.catalog.presets.model.preset import Preset
+from spark_tui.catalog.presets.model.preset import Origin, Preset
+from spark_tui.catalog.presets.model.recipe import preset_from
 from spark_tui.catalog.presets.use.preflight import Preflight
 from spark_tui.machine.procfs import ProcfsHost
 from spark_tui.run.launch.use.launch import Launcher, LaunchRequest, LaunchResult
@@ -206,3 +209,20 @@ def test_without_another_cache_a_launch_is_as_ever(tmp_path: Path) -> None:
     plain.context = Context(Settings(), plain.context.ports, HostPaths(str(house.store), "/caches", str(tmp_path)))
     cached(house.cache, "org/other", files())
     assert house.plan().spec == plain.context[Preflight].dry_plan(PRESET, Overrides()).spec
+
+
+def test_a_repository_that_only_the_engine_fetches_keeps_the_hub_open(house: House) -> None:
+    cached(house.cache, "org/qwen", files())
+    plan = house.plan(extra_args="--tokenizer org/words")
+    assert mounted(plan)
+    assert env(plan)["HF_HUB_OFFLINE"] == "0"
+    assert mounted(house.plan(extra_args="--download-dir /models/own")) == {}, "the command names a cache of its own"
+
+
+def test_the_command_of_such_a_launch_imports_as_the_same_launch(house: House) -> None:
+    cached(house.cache, "org/qwen", files())
+    plan = house.plan()
+    found = from_docker_run(render_text(plan.spec), house.context.paths)
+    house.preset = preset_from(found.document, name=PRESET.name, origin=Origin.USER, file="x.yaml")
+    assert house.plan().spec.mounts == plan.spec.mounts
+    assert env(house.plan()) == env(plan)

@@ -43,8 +43,11 @@ def reads_store(plan: LaunchPlan) -> bool:
 
 
 def hub_models(plan: LaunchPlan) -> dict[str, str]:
-    """The models that the engine itself looks for in its Hub cache, each with its revision."""
-    return {each.repo: each.revision for each in downloads_of(plan) if not each.target} if reads_store(plan) else {}
+    """The models that the engine itself looks for in its Hub cache, each with its revision; none where its command
+    names a cache of its own."""
+    if not reads_store(plan) or LaunchContext(plan).value("download_dir"):
+        return {}
+    return {each.repo: each.revision for each in downloads_of(plan) if not each.target}
 
 
 def repository_mounts(store: str, elsewhere: Mapping[str, StoredModel | None]) -> tuple[Mount, ...]:

@@ -211,7 +211,8 @@ def _commanded(found: LaunchPlan, command: Command, place: Placement) -> LaunchP
     env, env_notes = _environment(preset, overrides, command, found.model, place)
     mounts = (*found.mounts, *_hub_mounts(found, env))
     if found.repositories:
-        env = HUB_SETTINGS | env | {"HF_HUB_CACHE": HUB_TARGET}
+        more = any("/" in (command.invocation.value(key) or "") for key in _MORE_MODELS)
+        env = HUB_SETTINGS | ({"HF_HUB_OFFLINE": "0"} if more else {}) | env | {"HF_HUB_CACHE": HUB_TARGET}
         mounts += found.repositories
     elif "HF_HOME" in env and hub_source(mounts, env) != hub_of(found.store):
         env_notes = (*env_notes, f"The Hub cache is {hub_target(env)}: weights are not read from the store.")
@@ -403,6 +404,10 @@ HUB_VARIABLES: Final = ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE")
 HUB_TARGET: Final = "/hub-cache"
 """The Hub's cache of a container whose models lie in several places of this machine."""
 HUB_SETTINGS: Final = {"HF_HUB_CACHE": HUB_TARGET, "HF_HUB_OFFLINE": "1"}
+
+
+_MORE_MODELS: Final = ("tokenizer", "hf_config_path")
+"""Options that name another repository, which the engine fetches itself."""
 
 
 def repository_folder(repo: str) -> str:

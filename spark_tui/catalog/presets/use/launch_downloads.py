@@ -16,7 +16,7 @@ from spark_tui.base.ports import Clock
 from spark_tui.base.quantities import human_bytes, human_duration
 from spark_tui.base.text import clean_line
 from spark_tui.catalog.models.model.download import Download, DownloadPhase, DownloadPlan, DownloadRequest, room_refusal
-from spark_tui.catalog.models.model.hub import sum_known
+from spark_tui.catalog.models.model.hub import HubSwitchedOff, sum_known
 from spark_tui.catalog.models.model.store import Completeness, Layout
 from spark_tui.catalog.models.use.downloads import BUSY_SECONDS, Downloads, combined
 from spark_tui.catalog.models.use.ports import ModelStore
@@ -91,8 +91,9 @@ class LaunchDownloads(Struct, eq=False):
         try:
             found = [await self._downloads.plan(request) for request in missing]
         except SparkError as error:
-            way = by_front_end("^f in the launch form", "--no-fetch")
-            error.remedy = f"{error.remedy} Or let the engine download it ({way}).".strip()
+            if not isinstance(error, HubSwitchedOff):  # the person wants no download at all
+                way = by_front_end("^f in the launch form", "--no-fetch")
+                error.remedy = f"{error.remedy} Or let the engine download it ({way}).".strip()
             raise
         # Which of a repository's GGUF files is meant, the engine's own command says.
         plans = tuple(each for each in found if not each.whole and not each.choices)

@@ -59,7 +59,7 @@ from spark_tui.base.text import clean_line, truncate
 from spark_tui.catalog.presets.model.command import HOST_NETWORK, render
 from spark_tui.catalog.presets.model.dialects.recipe_files import ConvertedRecipe, Value, table_of
 from spark_tui.catalog.presets.model.overrides import speculation_of
-from spark_tui.catalog.presets.model.plan import COMPILE_CACHES
+from spark_tui.catalog.presets.model.plan import COMPILE_CACHES, HUB_SETTINGS, HUB_TARGET
 from spark_tui.catalog.presets.model.preset import DOCKER_COMMAND, NO_GPU
 from spark_tui.catalog.presets.model.recipe import HUB_TOKENS, is_system_folder
 
@@ -544,6 +544,8 @@ class _Import:
             secret = is_secret_name(name) or is_secret_name(reference)
             if secret or holds_secret(text) or mask_secrets(text) != text:
                 self._tell_key(name)
+            elif self.env.get("HF_HUB_CACHE") == HUB_TARGET and name in HUB_SETTINGS:
+                continue  # a launch of ours that read models where they were complete: the next one finds them itself
             elif name in CACHE_VARIABLES:
                 if text != STORE_TARGET:
                     self.tell(f"{name} is left out: models lie in spark-tui's store, which is {STORE_TARGET} there.")
@@ -633,7 +635,7 @@ class _Import:
         store = posixpath.normpath(self.paths.store) if self.paths else ""
         for mount in self.spec.mounts:
             target = posixpath.normpath(mount.target)
-            if self._is_repository(mount, target):
+            if self._is_repository(mount, target) or posixpath.dirname(target) == HUB_TARGET:
                 continue
             if target in caches or _CACHE_FOLDER.fullmatch(target):
                 self._replace_by_store(mount, target, store, written)
