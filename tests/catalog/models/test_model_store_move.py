@@ -131,6 +131,30 @@ async def test_of_two_copies_one_stays_after_they_were_compared(tmp_path: Path) 
     assert not [each for each in places.models.scan_now().findings if each.id == "lies_twice"]
 
 
+async def test_one_folder_under_two_names_is_no_second_copy(tmp_path: Path) -> None:
+    places = Places(tmp_path)
+    base = cached(places.cache, "org/name", files())
+    places.store.mkdir()
+    (places.store / "hub").symlink_to(places.cache / "hub")
+    with pytest.raises(UsageError, match="only"):
+        await places.move()
+    assert base.is_dir()
+    assert not [each for each in places.models.scan_now().findings if each.id == "lies_twice"]
+
+
+async def test_a_copy_that_borrows_the_other_ones_data_is_not_the_one_that_stays(tmp_path: Path) -> None:
+    base = cached(tmp_path / "cache", "org/name", files())
+    borrowing = cached(tmp_path / "cache", "org/other", files())
+    shutil.rmtree(borrowing / "blobs")
+    (borrowing / "blobs").symlink_to(base / "blobs")
+    target = borrowing.rename(tmp_path / "cache" / NAME)
+    models = FolderModelStore(tmp_path / "none", hubs=(f"{tmp_path}/cache/hub", f"{tmp_path}/cache"))
+    with pytest.raises(SparkError):
+        plan = MovePlan("org/name", str(base), str(target), MoveWay.KEEP_ONE)
+        assert [each async for each in models.move(plan)]
+    assert base.is_dir()
+
+
 async def test_nothing_is_deleted_where_the_copies_differ(tmp_path: Path) -> None:
     places = Places(tmp_path)
     damaged = cached(places.store, "org/name", files())

@@ -22,7 +22,7 @@ from spark_tui.base.errors import RefusedError, SparkError
 from spark_tui.base.executors import ThreadQueue
 from spark_tui.base.text import clean_line
 from spark_tui.catalog.models.adapter.delete import Deletion
-from spark_tui.catalog.models.adapter.scan import INCOMPLETE, ModelScan, opened, read_repo, shared_target
+from spark_tui.catalog.models.adapter.scan import INCOMPLETE, ModelScan, inside, opened, read_repo, shared_target
 from spark_tui.catalog.models.adapter.verify import CHUNK, Verification
 from spark_tui.catalog.models.model.store import (
     DeleteExtent,
@@ -135,10 +135,14 @@ class Move:
         found = read_repo(ModelScan(hub, place, self._uid), hub=hub)
         for commit, files in wanted.files.items():
             sizes = {file.name: file.size for file in found.files.get(commit, ())}
-            other = next((file.name for file in files if sizes.get(file.name) != file.size), None)
+            base = f"{place}/snapshots/{commit}"
+            borrowed = (each.name for each in files if inside(os.path.realpath(f"{base}/{each.name}"), plan.source))
+            other = next((file.name for file in files if sizes.get(file.name) != file.size), None) or next(
+                borrowed, None
+            )
             if other is not None:
                 self._differs(place, other)
-            self._work = Verification(plan.model, commit, f"{place}/snapshots/{commit}", found.files[commit])
+            self._work = Verification(plan.model, commit, base, found.files[commit])
             self._work.run(self)  # type: ignore[arg-type]
             bad = next(
                 (each.name for each in self._checks if each.verdict not in (FileVerdict.MATCHES, FileVerdict.UNTOLD)),

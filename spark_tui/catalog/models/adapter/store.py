@@ -1,7 +1,7 @@
 """The ModelStore port: the folder of the settings, with the Hub's cache in it and folders of its own."""
 
 # A store has tens of thousands of names, and Path objects take several times as long as strings.
-# ruff: noqa: PTH207, PTH111, PTH116, PTH112, PTH113, PTH114, PTH119, PTH120, PTH208
+# ruff: noqa: PTH207, PTH111, PTH116, PTH121, PTH112, PTH113, PTH114, PTH119, PTH120, PTH208
 
 from __future__ import annotations
 
@@ -402,7 +402,7 @@ class FolderModelStore:
         return deletion, deletion.plan(model, extent, found)
 
     def _plan_move(self, name: str, folder: str) -> MovePlan:
-        hubs = list(dict.fromkeys((f"{self._root}/{_HUB}", *map(os.path.realpath, self._other_hubs))))
+        hubs = list(dict.fromkeys(map(os.path.realpath, (f"{self._root}/{_HUB}", *self._other_hubs))))
         given = os.path.realpath(os.path.expanduser(folder))
         hub = next((each for each in hubs if not folder or given in (each, os.path.dirname(each))), None)
         if hub is None:
@@ -414,7 +414,8 @@ class FolderModelStore:
         left = next((each for each in paths if os.path.isdir(beside(each, LEAVING))), None)
         if left is not None and os.path.isdir(target):
             return MovePlan(name, left, target, MoveWay.FINISH)
-        source = next((each for each in paths if os.path.isdir(each)), None)
+        one = (each for each in paths if os.path.isdir(each))  # under two names, by a mount, it is still the one
+        source = next((each for each in one if not (os.path.isdir(target) and os.path.samefile(each, target))), None)
         if source is None:
             self._find(name)  # says what is not there
             raise UsageError(f"{clean_line(name)} is in {hub} only.", "See where models lie: spark-tui models list")
