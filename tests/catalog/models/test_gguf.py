@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_tui.base.checkpoint import CheckpointFacts, KvSettings, LayerKind, ModuleClass, kv_layout
+from spark_tui.base.checkpoint import CheckpointFacts, KvSettings, LayerKind, ModelKind, ModuleClass, kv_layout
 from spark_tui.base.finding import Missing, Ok, Reading, value_of
 from spark_tui.catalog.models.model.gguf import read_gguf
 from spark_tui.catalog.models.model.weights import SafetensorsHeader, decode_read
+from tests.cases import all_cases
 from tests.gguf_files import Q4_K, QWEN, TENSORS, header, tensor_bytes
 
 
@@ -114,6 +115,21 @@ def test_layers_with_a_state_are_told_from_those_with_keys(own: dict[str, Any], 
         [states],
     )
     assert found.states[0].conv_channels == 4096 + 2 * 16 * 128
+
+
+@all_cases("key", ["attention.indexer.key_length", "attention.compress_ratios", "kda.head_dim"])
+def test_attention_that_is_not_read_leaves_the_cache_unknown(key: str) -> None:
+    found = facts(family("other"), **{f"other.{key}": 128})
+    assert (found.attention, found.states) == (None, None)
+    assert key in found.findings[-1]
+
+
+@all_cases(
+    ("pooling", "kind"),
+    [(0, ModelKind.TEXT), (1, ModelKind.EMBEDDING), (3, ModelKind.EMBEDDING), (4, ModelKind.RERANKER)],
+)
+def test_a_file_that_pools_gives_vectors_or_scores(pooling: int, kind: ModelKind) -> None:
+    assert facts(family("qwen3", pooling_type=pooling)).kind is kind
 
 
 def test_the_parts_of_a_split_file_are_one_checkpoint_and_a_missing_one_is_named() -> None:

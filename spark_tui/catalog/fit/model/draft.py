@@ -151,7 +151,10 @@ def draft_of(source: DraftSource, presets: Sequence[Preset]) -> Draft:
     name = free_name(gguf or source.model, source.model, [each.name for each in presets])
     drafting = _Drafting(source, facts, presets, name, source.weights)
     if gguf and kind is not ModelKind.TEXT:
-        raise DraftRefused(f"{clean_line(source.model)} is an {kind} in GGUF.", "Choose its safetensors for vLLM.")
+        raise DraftRefused(
+            f"{clean_line(source.model)}: no preset for the kind {kind} in GGUF.",
+            "Choose its safetensors for vLLM: spark-tui models search NAME",
+        )
     if gguf:
         return drafting.gguf(gguf)
     if facts is None and (known := known_model(source.names)) is not None:

@@ -17,12 +17,14 @@ from spark_tui.base.checkpoint import (
     CheckpointProblem,
     Experts,
     LayerKind,
+    ModelKind,
     Quantization,
     StateLayers,
     WeightFormat,
     abilities_of,
 )
 from spark_tui.base.finding import Missing, Ok, Reading
+from spark_tui.base.text import clean_line
 from spark_tui.catalog.models.model.config import Keys
 from spark_tui.catalog.models.model.weights import CheckpointFiles, Tensor, summarise
 
@@ -63,6 +65,12 @@ _NAMES: Final = (
     (r"\.ffn_gate_inp\b", ".mlp.router"), (r"\.ffn_", ".mlp."), (r"\.attn_", ".attn."), (r"\.ssm_", ".ssm."),
     (r"^token_embd\b", "embed_tokens"), (r"\.nextn\.", ".mtp."),
 )  # fmt: skip
+
+
+_UNREAD: Final = re.compile(r"compress|indexer|kda|lightning")
+"""Keys of attention that is not read here."""
+_POOLED: Final = {1: ModelKind.EMBEDDING, 2: ModelKind.EMBEDDING, 3: ModelKind.EMBEDDING, 4: ModelKind.RERANKER}
+"""llama.cpp: enum llama_pooling_type."""
 
 
 class _Cursor(Struct):
@@ -184,6 +192,7 @@ def read_gguf(
     own = {name.removeprefix(f"{family}."): value for name, value in keys.items() if name.startswith(f"{family}.")}
     text, general = Keys(own, findings), Keys(keys, findings)
     count = text.positive("block_count")
+    kind = _POOLED.get(text.integer("pooling_type") or 0, ModelKind.TEXT)
     attention, states = _layers(own, text, count if count is not None and count <= _MOST_LAYERS else None)
     routed, each = text.positive("expert_count"), text.positive("expert_used_count")
     named = _FILE_TYPES.get(general.integer("general.file_type") or 0, "")
@@ -193,6 +202,8 @@ def read_gguf(
     return Ok(
         CheckpointFacts(
             architecture=general.text("general.architecture"),
+            kind=kind,
+            kind_sign="key pooling_type" if kind is not ModelKind.TEXT else "",
             model_type=general.text("general.architecture"),
             dtype="float16",  # of llama.cpp's cache where nothing else is asked
             quantization=Quantization(f"GGUF {named}", (main,)) if "general.file_type" in general and named else None,
@@ -230,6 +241,10 @@ def _layers(
     heads = _each(own.get("attention.head_count"), count or 0)
     kv_heads = _each(own.get("attention.head_count_kv"), count or 0) if "attention.head_count_kv" in own else heads
     width = text.positive("embedding_length")
+    unread = [key for key in own if _UNREAD.search(key)]
+    if unread:
+        text.findings.append(f"not understood: {clean_line(', '.join(unread[:4]))}: KV cache size unknown")
+        return None, None
     if count is None or len(heads) != count or len(kv_heads) != count:
         return None, None
     share = width // max(heads) if width and max(heads) else None

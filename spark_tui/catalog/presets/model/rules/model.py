@@ -7,7 +7,7 @@ from typing import Final
 
 from spark_tui.base.engine.image import NGC, OWN_DFLASH, name_of, ngc_release, shown_version
 from spark_tui.base.engine.invocation import compact_json, parse
-from spark_tui.base.engine.runtimes import known_models, published_facts
+from spark_tui.base.engine.runtimes import format_readers, is_known, known_models, published_facts
 from spark_tui.catalog.presets.model.overrides import Speculation
 from spark_tui.catalog.presets.model.rules.context import (
     ERROR,
@@ -99,6 +99,21 @@ def quantization_differs(launch: LaunchContext) -> Matches:
         f"--quantization {given} does not fit a checkpoint in {found or 'BF16'}.",
         "Set quantization=modelopt." if modelopt else "Remove --quantization: vLLM reads it from the checkpoint.",
     )
+
+
+@RULES.add(
+    WARNING,
+    "The engine does not read the checkpoint's format.",
+    "Use an image built for it, or another quantization of the model: spark-tui models search NAME.",
+)
+def format_unread(launch: LaunchContext) -> Matches:
+    """The table of formats and engines. Images of others may read more, so that it is no error."""
+    method, engine = launch.checkpoint.quant_method if launch.checkpoint is not None else None, launch.preset.engine
+    readers = format_readers(method) if method else None
+    if not method or not is_known(engine) or (readers is not None and engine in readers.engines):
+        return
+    others = f"; read by {readers.others}" if readers is not None and readers.others else ""
+    yield RuleMatch(f"{launch.preset.model}: {method}{others}")
 
 
 @RULES.add(
