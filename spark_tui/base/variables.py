@@ -16,13 +16,14 @@ from spark_tui.base.secret import is_secret_name
 _PLAIN = re.compile(r"[A-Za-z_]\w*|[0-9@*#?!$-]")
 _COMPOSE = re.compile(r"\{?[A-Za-z_]")
 _BRACED = re.compile(r"(?P<length>#(?=[A-Za-z_]))?(?P<name>[A-Za-z_]\w*|\d+|[@*#?!$-])(?P<all>\[[@*]\])?")
-_OPERATOR = re.compile(r":?[-=?+]|%%?|##?|//?|\Z")
+_OPERATOR = re.compile(r":?[-=?+]|%%?|##?|\Z")
 BREAK = re.compile(r"\n|;;&?|;&?|&&|\|\|?|&(?![>\d])|\)")
 """What ends a statement of a shell."""
 BLANK = re.compile(r"[ \t\n]+")
 _LONGEST: Final = 10_000
 """Characters between a dollar and its closing bracket."""
 _NEAR: Final = 40
+_ARGUMENT: Final = "an argument"
 _HERE = re.compile(r"<<-?[ \t]*['\"]?(\w+)['\"]?")
 _REDIRECTION = re.compile(r"\d?(?:>>?|<<?<?|&>>?)(?:&?[ \t]*[^\s<>&|;]+)?")
 _WHOLE_ARRAY = re.compile(r"\"(?=\$(?:\{[A-Za-z_]\w*\[@\]|@\"))")
@@ -81,6 +82,9 @@ class Variables:
                 return self.arrays.get(plain[0], []), plain.end()
             return None if plain is None else ([self.value(plain[0], "", fill, "")], plain.end())
         end, depth = at + 2, 1
+        close = text.find("}", at, at + _LONGEST)
+        if close < 0 or text.count("${", at, close) > _NEAR:
+            return None
         while end < min(len(text), at + _LONGEST) and depth:
             depth += (text[end] == "{") - (text[end] == "}")
             end += 1 + (text[end] == "\\")
@@ -92,8 +96,6 @@ class Variables:
         name, word = named["name"], inner[operator.end() :]
         if named["all"] or name in "@*":
             words = self.arrays.get(name, [])
-            if name not in self.arrays and name not in "@*":
-                self._want(name, "")
             return ([str(len(words))] if named["length"] else words or [fill(word)] * (operator[0] in ("-", ":-"))), end
         found = self.value(name, operator[0], fill, word)
         return [str(len(found)) if named["length"] else found], end
@@ -158,9 +160,8 @@ class Variables:
 
     def value(self, name: str, operator: str, fill: Callable[[str], str], word: str) -> str:
         """The value of a parameter with an operator and its word; empty, and noted as missing, where it has none."""
-        found = self.values.get(name)
-        unknown = self.unknown.get(name)
-        there = unknown is not None or (found is not None and (found != "" or ":" not in operator))
+        found, unknown = self.values.get(name), self.unknown.get(name)
+        there = self.undecided(name) or (found is not None and (found != "" or ":" not in operator))
         if operator[-1:] == "+":
             return fill(word) if there else ""
         if is_secret_name(name):
@@ -173,8 +174,13 @@ class Variables:
         if unknown is not None:
             self.missing |= unknown
         elif not there:
-            self._want(name, fill(word) if operator[-1:] == "?" else "an argument" * name.isdigit())
-        return trimmed(found or "", operator, word) if operator[:1] in ("%", "#", "/") else found or ""
+            self._want(name, fill(word) if operator[-1:] == "?" else _ARGUMENT * name.isdigit())
+        return trimmed(found or "", operator, word) if operator[:1] in ("%", "#") else found or ""
+
+    def undecided(self, name: str) -> bool:
+        """Whether a variable has a value that only a shell knows; else it has a known one, or is as empty as what it
+        was made of."""
+        return any(why not in ("", _ARGUMENT) for why in self.unknown.get(name, {}).values())
 
     def _want(self, name: str, why: str) -> None:
         self.missing[name] = self.missing.get(name) or why
@@ -192,11 +198,7 @@ class Variables:
 
 
 def trimmed(value: str, operator: str, word: str) -> str:
-    """`${X%.gguf}`, `${X##*/}` and `${X/a/b}`: without the shortest or longest end or beginning that fits a pattern,
-    or with one text in place of another."""
-    if operator[0] == "/":
-        old, _, new = word.partition("/")
-        return value.replace(old, new, -1 if operator == "//" else 1) if old else value
+    """`${X%.gguf}`, `${X##*/}`: without the shortest or longest end or beginning that fits a pattern."""
     sizes = range(len(value) + 1) if len(operator) == 1 else range(len(value), -1, -1)
     if operator[0] == "%":
         cut = next((size for size in sizes if fnmatchcase(value[len(value) - size :], word)), 0)
@@ -247,7 +249,7 @@ def pieces(text: str, breaks: re.Pattern[str]) -> Iterator[tuple[int, str, str]]
             at = text.find("\n", at) % (len(text) + 1) + alone
             line += alone
             continue
-        elif document := _HERE.match(text, at):
+        elif char == "<" and (document := _HERE.match(text, at)):
             here, end = document[1], document.end()
         elif char == "(" and (closing or "".join(piece[-_NEAR:]).strip()):
             closing.append(")")

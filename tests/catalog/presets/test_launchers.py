@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -12,15 +13,20 @@ from msgspec.structs import replace
 
 from spark_tui.base.engine.container import ContainerSpec
 from spark_tui.base.engine.docker_run import render_text
+from spark_tui.base.errors import PresetError
 from spark_tui.base.host.vitals import HostPaths
 from spark_tui.base.variables import Variables, read_env
 from spark_tui.catalog.presets.adapter.imports import FolderRecipeStore
 from spark_tui.catalog.presets.adapter.store import PresetFiles, parse
 from spark_tui.catalog.presets.model.dialects.container_files import compose_text, quadlet_text, systemd_text
-from spark_tui.catalog.presets.model.dialects.launchers import OUR_IMAGES
+from spark_tui.catalog.presets.model.dialects.found_files import launcher_of
+from spark_tui.catalog.presets.model.dialects.launchers import OUR_IMAGES, NothingBeside
+from spark_tui.catalog.presets.model.dialects.recipe_files import to_sparkrun, yaml_text
+from spark_tui.catalog.presets.model.dialects.scripts import script_launches
+from spark_tui.catalog.presets.model.dialects.unit_files import quadlet_launches, unit_launches
 from spark_tui.catalog.presets.model.overrides import Overrides
 from spark_tui.catalog.presets.model.plan import plan
-from spark_tui.catalog.presets.model.preset import Origin, Preset
+from spark_tui.catalog.presets.model.preset import MappingValue, Origin, Preset
 from spark_tui.catalog.presets.model.recipe import preset_from
 from spark_tui.catalog.presets.use.imports import ImportedRecipe, import_recipes
 from tests import TESTS
@@ -118,8 +124,20 @@ def test_every_shipped_preset_comes_back_from_its_own_export(make: object, prese
     name = {compose_text: "c.yaml", systemd_text: "a.service", quadlet_text: "a.container"}[make]  # type: ignore[index]
     (found,) = imported(tmp_path, {name: make(spec)})  # type: ignore[operator]
     again = launch_of(found, tmp_path)
-    restart = replace(again.restart) if make is compose_text else spec.restart  # a service restarts it
+    restart = again.restart if make is compose_text else spec.restart  # a service restarts it
     assert render_text(replace(again, labels=(), restart=restart)) == render_text(replace(spec, labels=()))
+
+
+@all_cases("preset", SHIPPED, ids=lambda preset: preset.name)
+def test_every_shipped_preset_comes_back_as_a_recipe_of_sparkrun(preset: Preset, tmp_path: Path) -> None:
+    document = parse(Path(preset.file).read_text(), preset.file)
+    assert isinstance(document, MappingValue)
+    text = yaml_text(to_sparkrun(preset, document, Overrides()).document)
+    (found,) = imported(tmp_path, {f"{preset.name}.yaml": text})
+    home = tmp_path / "home"
+    paths = HostPaths(str(home / "vllm"), str(home / ".cache/spark-tui"), str(home), (1000, 1000))
+    own = replace(preset, origin=Origin.USER)  # the parsers of its model family are added to a built-in one alone
+    assert render_text(launch_of(found, tmp_path)) == render_text(plan(own, Overrides(), paths).spec)
 
 
 # --- variables ----------------------------------------------------------------------------------------
@@ -148,3 +166,17 @@ def test_no_text_breaks_variables(text: str) -> None:
     known.compose(text)
     known.words(text)
     read_env(text, known)
+
+
+PARTS = """\
+if then else fi case in esac a) ;; docker run img " ' $( ` ) ( { } ${A:- $A "${a[@]}" a=( A=1 # && || ; while do done
+f() eval ssh <<E E ! 2>&1 & -e vllm serve export %h $$ \\ [Service] ExecStart= Environment= [Container] Image="""
+
+
+@given(st.lists(st.tuples(st.sampled_from(PARTS.split()), st.sampled_from(["", " ", "\n", "\\\n"])), max_size=40))
+def test_no_text_breaks_a_reader(parts: list[tuple[str, str]]) -> None:
+    text = "".join(part + after for part, after in parts)
+    launcher_of(text)
+    for read in (script_launches, unit_launches, quadlet_launches):
+        with suppress(PresetError):
+            read(text, "/x/a.service", NothingBeside(), {"HOME": "/~"})

@@ -16,7 +16,7 @@ from spark_tui.base.errors import SparkError
 from spark_tui.base.page import Row, Section, Tone
 from spark_tui.base.secret import mask_secrets
 from spark_tui.base.settings import DEMO_HOME
-from spark_tui.base.shell import find_commands, with_newlines
+from spark_tui.base.shell import find_commands, first_variable, with_newlines
 from spark_tui.catalog.fit.show.preset_files import import_page
 from spark_tui.catalog.presets.model.preset import PRESETS, Origin
 from spark_tui.catalog.presets.use.imports import ImportOutcome, PastedText, RecipeStore, import_recipes
@@ -25,7 +25,7 @@ from spark_tui.tui.widgets.page import Page
 
 HINTS = (
     "A recipe file, or a folder or git checkout of recipes: sparkrun, vLLM's own, eugr's spark-vllm-docker. "
-    "Or a Compose file.",
+    "Or a Compose file, a systemd unit, a Quadlet, a Kubernetes manifest, a llama-swap configuration.",
     "Or a docker run or podman run command: paste it, or name a script with one. Its --name becomes the preset's name.",
 )
 PASTED = "pasted text"
@@ -50,7 +50,7 @@ class SourceInput(PasteInput):
         text = with_newlines(text)
         lines = [line for line in text.split("\n") if line.strip()]
         commands = find_commands(text)
-        if len(commands) == 1 and "\n" not in commands[0].text:
+        if len(commands) == 1 and "\n" not in commands[0].text and not first_variable(commands[0].text):
             self.value = mask_secrets(commands[0].text)
         elif len(lines) > 1:
             what = f"{len(commands)} docker run commands" if len(commands) > 1 else "text"

@@ -23,13 +23,16 @@ from spark_tui.catalog.presets.model.dialects.launchers import Beside, Launch, b
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(\+?)=(.*)", re.DOTALL)
 _DECLARATIONS: Final = frozenset(("export", "local", "declare", "readonly", "typeset"))
 _WRAPPERS: Final = frozenset(("sudo", "exec", "nohup", "time", "command", "env", "nice", "stdbuf"))
-_OPENING: Final = frozenset(("if", "while", "until", "for", "select", "case"))
-_FUNCTION = re.compile(r"function\s|[\w-]+\s*\(\)")
+_OPENING: Final = frozenset(("while", "until", "for", "select", "case"))
+_TURNS: Final = frozenset(("then", "else", "elif", "do", "{", "!", "fi", "done", "esac", "}"))
+_FUNCTION = re.compile(r"(?:function\s+[\w-]+(?:\s*\(\))?|[\w-]+\s*\(\))\s*\{?\s*")
 _ENGINES: Final = frozenset(("docker", "podman", "nerdctl"))
 _OWN_FOLDER = re.compile(r"\$(?:\{?BASH_SOURCE|\{?0|\{0:a)|^pwd\b")
 _ENV_FILE = re.compile(r"(?:grep|cat|sed|xargs)\b.*?([\w./~-]*\.?env[\w.-]*)", re.DOTALL)
 _NAMES = re.compile(r"\$\{?(\w+)")
-_MOST_SOURCED: Final = 20
+_MOST_OPEN: Final = 100
+_MOST_TEXTS: Final = 40
+"""Texts within texts: sourced files, `eval`, `$(docker run ...)`."""
 
 
 class _Frame(Struct):
@@ -90,6 +93,9 @@ class _Script:
     def run(self, text: str) -> None:
         """Follows a text, in the state that the one before left."""
         before = "\n"
+        self.read += 1
+        if self.read > _MOST_TEXTS:
+            return
         for line, statement, ended in pieces(text, BREAK):
             if statement:
                 self.step(statement, before, ended, line)
@@ -104,38 +110,41 @@ class _Script:
 
     def step(self, text: str, before: str, ended: str, line: int) -> None:
         """One statement, or one pattern of a case."""
+        del self.frames[:-_MOST_OPEN]
         frame = self.frames[-1] if self.frames else None
         if frame is not None and frame.patterns is not None and text != "esac":
             frame.patterns = (*frame.patterns, text.strip("\"'"))
             if ended == ")":
                 self.branch(frame)
             return
-        keyword, *others = text.split(maxsplit=1)
-        rest = "".join(others)
-        if keyword in ("then", "else", "elif", "do", "{", "!", "fi", "done", "esac", "}"):
-            self.turn(keyword, frame)
-            if rest:
-                self.step(rest, "\n", ended, line)
-            if keyword == "!":
-                self.result = _opposite(self.result)
-        elif keyword in ("if", "while", "until", "for", "select", "case") or re.match(
-            r"(?:function\s|[\w-]+\s*\(\))", text
-        ):
-            self.open(keyword, rest)
-            inner = rest if keyword == "if" else rest.removeprefix("{").strip() if ")" in keyword else ""
-            if inner:
-                self.step(inner, "\n", ended, line)
-            elif (opened := self.frames[-1]).patterns and ended == ")":
-                self.branch(opened)
-        else:
-            runs = self.reached()
-            decided = True if before not in ("&&", "||") else self.result if before == "&&" else _opposite(self.result)
-            if decided is False or runs is False:
+        negated = False
+        while text:  # keywords stand before a statement
+            keyword, _, rest = f"{text} ".partition(" ")
+            rest = rest.strip()
+            negated ^= keyword == "!"
+            if keyword in _TURNS:
+                self.turn(keyword)
+            elif keyword == "if":
+                self.frames.append(_Frame("if"))
+            elif found := _FUNCTION.match(text):
+                self.frames.append(_Frame("function"))
+                rest = text[found.end() :]
+            elif keyword in _OPENING:
+                self.open(keyword, rest)
+                if self.frames[-1].patterns and ended == ")":
+                    self.branch(self.frames[-1])
                 return
-            self.result = self.statement(text, decided if runs else None, line)
+            else:
+                break
+            text, before = rest, "\n"
+        runs = self.reached()
+        decided = True if before not in ("&&", "||") else self.result if before == "&&" else _opposite(self.result)
+        if text and decided is not False and runs is not False:
+            found_out = self.statement(text, decided if runs else None, line)
+            self.result = _opposite(found_out) if negated else found_out
 
     def open(self, keyword: str, rest: str) -> None:
-        """An `if`, loop, function or case begins."""
+        """A loop or case begins."""
         if keyword == "case":
             subject, _, pattern = f"{rest} ".replace("\n", " ").partition(" in ")
             value = "".join(self.variables.words(subject, split=False))
@@ -144,21 +153,18 @@ class _Script:
             known = None if missing or (not value and asks not in self.variables.given) else value
             first = (pattern.strip().strip("\"'"),) if pattern.strip() else ()
             self.frames.append(_Frame("case", value=known, asks=asks, patterns=first))
-        elif keyword in ("while", "until", "for", "select"):
+        else:
             arguments = re.search(r"\$#|\$1|\$@|getopts|\$\{1", rest) is not None  # it is started without any
             self.frames.append(_Frame("loop", False if arguments else None))
             if keyword in ("for", "select"):
                 name = rest.split()[0] if rest.split() else ""
                 self.variables.unknown[name] = {name: "set by a loop"}
-        else:
-            self.frames.append(_Frame(keyword if keyword == "if" else "function"))
 
-    def turn(self, keyword: str, frame: _Frame | None) -> None:
+    def turn(self, keyword: str) -> None:
         """A keyword within what is open."""
-        if frame is None:
-            return
+        frame = self.frames[-1] if self.frames else _Frame("")
         if keyword in ("fi", "done", "esac", "}"):
-            self.frames.pop()
+            del self.frames[-1:]
         elif keyword == "{":
             self.frames.append(_Frame("group"))
         elif keyword == "then":
@@ -180,7 +186,7 @@ class _Script:
     def statement(self, text: str, runs: bool | None, line: int) -> bool | None:
         """A simple command: whether it succeeds, as far as that is known."""
         words = [piece for _, piece, _ in pieces(text, BLANK) if piece]
-        declared = words[0] in _DECLARATIONS
+        declared = not _DECLARATIONS.isdisjoint(words[:1])
         if declared and (file := _ENV_FILE.search(text)):
             self.source(file[1], env=True)
             return True
@@ -234,13 +240,14 @@ class _Script:
         self.within()
         if runs is None and not is_secret_name(name):
             case = next((each for each in reversed(self.frames) if each.kind == "case" and each.runs is None), None)
-            variables.unknown[name] = {name: "" if case else "set where only a shell knows whether it gets there"}
+            where = "set by a case" if case else "set where only a shell knows whether it gets there"
+            variables.unknown[name] = {name: where}
             if case is not None:
                 self.cases[name] = case
 
     def test(self, text: str) -> bool | None:
-        """`[ ... ]`: of texts, of numbers of arguments, of files beside. None where only a shell knows."""
-        if any(name in self.variables.unknown for name in _NAMES.findall(text)):
+        """`[ ... ]`: of texts, and of files beside. None where only a shell knows."""
+        if any(map(self.variables.undecided, _NAMES.findall(text))):
             return None
         raw = [piece for _, piece, _ in pieces(text.rstrip("] "), BLANK) if piece]
         if raw[:1] == ["!"]:
@@ -258,17 +265,11 @@ class _Script:
                 return not fnmatchcase(value, pattern)
             case ["-f" | "-e" | "-r" | "-s", path]:
                 return True if self.beside.text(joined(self.folder, path)) is not None else None
-            case [value, "-eq" | "-ne" | "-lt" | "-gt" | "-ge" | "-le" as how, other] if (value + other).isdigit():
-                less, equal = int(value) < int(other), value == other
-                return {"-eq": equal, "-ne": not equal, "-lt": less, "-gt": not less and not equal}.get(
-                    how, equal or less == (how == "-le")
-                )
         return None
 
     def source(self, path: str, *, env: bool = False) -> None:
         """Another file's assignments; one that is not there leaves its variables open."""
-        self.read += 1
-        text = self.beside.text(joined(self.folder, path)) if self.read <= _MOST_SOURCED else None
+        text = self.beside.text(joined(self.folder, path))
         if text is not None and env:
             self.variables.values |= {**read_env(text, self.variables), **self.variables.given}
         elif text is not None:
