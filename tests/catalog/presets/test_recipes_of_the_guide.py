@@ -38,6 +38,7 @@ HELD_ELSEWHERE = {"qwen3.6-35b-a3b-nvfp4", "nemotron-3-nano-30b-a3b-nvfp4", "gpt
 """Their flags are held in test_plan.py."""
 
 STARTS = {
+    "glm-5.3-flash-exl3": ("bash", "-c"),
     "phi-4-multimodal-instruct-nvfp4": ("bash", "-lc"),
     "qwen3-next-80b-a3b-nvfp4-mtp": ("bash", "-c"),
     "qwen3.5-27b-dflash": (),
@@ -207,8 +208,9 @@ def test_the_settings_that_decide_about_memory_can_be_changed(name: str) -> None
 
 def test_dflash_recipes_leave_the_kv_cache_in_bf16() -> None:
     found = [name for name in PRESETS if '"method":"dflash"' in " ".join(words_in(planned(PRESETS[name])))]
-    assert found == ["gemma-4-31b-it-dflash", "laguna-xs-2.1-dflash", "laguna-xs.2-dflash", "qwen3.8-27b-nvfp4-dflash2"]
-    for name in found[:3]:  # DFlash2 takes one in FP8
+    of_two = {"glm-5.3-flash-exl3", "qwen3.8-27b-nvfp4-dflash2"}  # DFlash2 takes one in FP8
+    assert found == sorted({"gemma-4-31b-it-dflash", "laguna-xs-2.1-dflash", "laguna-xs.2-dflash", *of_two})
+    for name in sorted({*found} - of_two):
         assert "--kv-cache-dtype" not in words_in(planned(PRESETS[name]))
         assert any("fp8" in caution for caution in PRESETS[name].facts.cautions)
 

@@ -70,6 +70,7 @@ def by_id(found: tuple[Finding, ...]) -> dict[str, Finding]:
 
 W, N = Severity.WARNING, Severity.INFO
 SHOWN = {
+    "glm-5.3-flash-exl3": {"unknown_publisher": W},
     "laguna-xs-2.1-dflash": {"utilization_unset": W, "floating_tag": N},
     "qwen3-embedding-8b": {},
     "qwen3-reranker-8b": {},
