@@ -495,7 +495,7 @@ def test_a_variable_of_the_container_names_the_model_of_its_script() -> None:
         ),
         ("-v hf:/root/.cache", "The volume hf at /root/.cache is replaced by spark-tui's model store"),
         ("-v notes:/notes", "-v notes:/notes is left out"),
-        ("-v /srv/other:/data", "-v /srv/other:/data is kept. Allow it once"),
+        ("-v /srv/other:/data", "-v /srv/other:/data is kept: allow it"),
         ("-v $HOME/vllm-compile-cache:/root/.cache/vllm", "keeps the compile caches of every image itself"),
         ("-e HF_HOME=/root/.cache/huggingface", "HF_HOME is left out"),
         ("--device nvidia.com/gpu=all", "is --gpus all here"),

@@ -164,7 +164,7 @@ class FolderFiles:
         if path.startswith(f"{HOME}/") and self._home is not None:
             place = self._home / path[len(HOME) + 1 :]
         if not any((place.parent.resolve() / place.name).is_relative_to(root) for root in self._roots):
-            raise PresetError(f"The file names {clean_line(path)}, outside its folder.", "Copy it beside the file.")
+            return None
         try:
             return decoded(read_bytes(place, MAX_BYTES), place)
         except FileNotFoundError:

@@ -103,7 +103,7 @@ class _Project:
         self.read += 1
         found = self.beside.document(path) if self.read <= _MOST_FILES else None
         if not isinstance(found, MappingValue):
-            raise self.error(f"{what} names {clean_line(path)}, which is no Compose file that can be read here.")
+            raise self.error(f"{what} names {clean_line(path)}, which is not there, or outside its folder.")
         return found
 
     def error(self, summary: str, remedy: str = "Correct it, and import the file again.", line: int = 0) -> PresetError:
@@ -199,7 +199,7 @@ class _Project:
             path = joined(folder, text_of(asked.get("path")))
             text = self.beside.text(path)
             if text is None and asked.get("required") is not False:
-                summary = f"env_file names {clean_line(path)}, which is not there."
+                summary = f"env_file names {clean_line(path)}, which is not there, or outside its folder."
                 raise self.error(summary, "Put it there, or add to its entry: required: false")
             found |= read_env(text or "", variables if asked.get("format") != "raw" else None)
         for name, value in (table if isinstance(table, dict) else {}).items():

@@ -700,7 +700,7 @@ class _Import:
                     f"-v {_written(mount)} lies outside the model store ({store}).",
                     "Put those files into the store and mount them from there, or leave the mount out.",
                 )
-            self.tell(f"-v {_written(mount)} is kept. Allow it once: spark-tui presets allow NAME volumes")
+            self.tell(f"-v {_written(mount)} is kept: allow it before the first launch.")
         elif self.paths:
             inside = inside[len(store) :].strip("/") or "."
         if any(mark in inside + target for mark in ": "):

@@ -26,7 +26,7 @@ class Beside(Protocol):
     """The files that a file may name: those of its own folder, or of the checkout that it is part of."""
 
     def text(self, path: str) -> str | None:
-        """A file's text, None where there is none; PresetError for a link, for one that is too large, and outside."""
+        """A file's text, None where there is none, or outside; PresetError for a link, and for one that is too large."""
 
     def document(self, path: str) -> Node | None:
         """A file's YAML likewise."""
@@ -96,7 +96,7 @@ def with_files(launch: Launch, folder: str, beside: Beside) -> Launch:
         before = words[-1] if words else ""
         if before == "--env-file" and not own:
             text = beside.text(joined(folder, word))
-            missing |= {word: "an --env-file that is not there"} if text is None else {}
+            missing |= {word: "an --env-file that cannot be read"} if text is None else {}
             pairs = read_env(text or "").items()
             words[-1:] = [each for name, value in pairs for each in ("-e", f"{name}={value}")]
         elif before in ("-v", "--volume") and word.startswith(("./", "../")) and folder:

@@ -104,7 +104,7 @@ class _Unit:
         if is_secret_name(name):
             return f"${name}"
         if name not in env:
-            self.missing[name] = f"EnvironmentFile={self.absent[0]} is not there" if self.absent else ""
+            self.missing[name] = f"EnvironmentFile={self.absent[0]} cannot be read" if self.absent else ""
         return env.get(name, "")
 
 
@@ -173,7 +173,7 @@ def quadlet_launches(text: str, file: str, beside: Beside, values: Mapping[str, 
     environment = {**unit.environment("Container")}
     words += [each for name, text in environment.items() if name not in values for each in ("-e", f"{name}={text}")]
     words += ["--user", ":".join(user)] if user else []
-    unit.missing |= dict.fromkeys(unit.absent, "an EnvironmentFile that is not there")
+    unit.missing |= dict.fromkeys(unit.absent, "an EnvironmentFile that cannot be read")
     return (Launch("", 0, (*words, image, *command), tuple(changes), unit.missing),)
 
 
