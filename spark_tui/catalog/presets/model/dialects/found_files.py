@@ -70,9 +70,8 @@ def with_commands(
     parts = [*found.within, *(FoundFile(found.path, command=each.text, line=each.line) for each in commands)]
     if len(parts) > 1:
         parts = [replace(each, path=f"{found.path}:{each.line}") for each in sorted(parts, key=attrgetter("line"))]
-    return tuple(
-        part for each in parts for part in ((each,) if each.command else with_commands(each, place, beside, values))
-    ) or (found,)
+    read = (((each,) if each.command else with_commands(each, place, beside, values)) for each in parts)
+    return tuple(part for each in read for part in each) or (found,)
 
 
 def _launches(found: FoundFile, place: str, beside: Beside, values: Mapping[str, str]) -> tuple[Launch, ...]:

@@ -26,7 +26,7 @@ class Beside(Protocol):
     """The files that a file may name: those of its own folder, or of the checkout that it is part of."""
 
     def text(self, path: str) -> str | None:
-        """A file's text, None where there is none, or outside; PresetError for a link, and for one that is too large."""
+        """A file's text, None where there is none, or outside; PresetError for a link, and one that is too large."""
 
     def document(self, path: str) -> Node | None:
         """A file's YAML likewise."""

@@ -126,7 +126,8 @@ def unit_launches(text: str, file: str, beside: Beside, values: Mapping[str, str
         program = posixpath.basename(words[0]) if words else ""
         script = beside.text(joined(unit.folder, words[0])) if program.endswith((".sh", ".bash")) else None
         if is_shell(tuple(words)):
-            launches += script_launches(words[2], file, beside, env)
+            inner = script_launches(words[2], file, beside, env)
+            launches += (replace(found, line=each.line) for found in inner)
         elif script is not None:
             given = {str(at): word for at, word in enumerate(words) if at}
             launches += script_launches(script, joined(unit.folder, words[0]), beside, {**env, **given})
