@@ -346,7 +346,7 @@ def test_each_engine_of_a_compose_file_is_imported() -> None:
 @pytest.mark.parametrize(
     ("old", "new", "says"),
     [
-        ("${NAME:-mine}", "${NAME}", "needs values that stand nowhere: NAME. "),
+        ("${NAME:-mine}", "${NAME}", "has no value for NAME."),
         ("~/vllm/notes", "/etc", "outside the model store"),
     ],
 )

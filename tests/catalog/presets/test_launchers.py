@@ -95,6 +95,19 @@ def test_what_cannot_be_imported_is_refused_once_and_by_name(kind: str, tmp_path
     assert found.problem.remedy
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "M=org/m\nIt's simple. Then:\n\ndocker run --gpus all vllm/vllm-openai:nightly --model $M\n",
+        "# Guide\n[Service]\nExecStart=/bin/x\n\n    apiVersion: v1\n",
+    ],
+)
+def test_a_text_that_only_holds_a_piece_of_a_launcher_is_read_as_a_text(text: str, tmp_path: Path) -> None:
+    text = text if "docker run" in text else f"Text.\n{text}\ndocker run {VLLM} --model org/m\n"
+    (found,) = imported(tmp_path, {"guide.md": text})
+    assert launch_of(found, tmp_path).command[:1] == ("org/m",)
+
+
 def test_services_that_are_no_engines_are_named(tmp_path: Path) -> None:
     more = "  ui: {image: 'ghcr.io/open-webui/open-webui:main', environment: {K: '${OPEN:?x}'}}\n"
     (found,) = imported(tmp_path, {"c.yaml": compose(SERVICE, more)})

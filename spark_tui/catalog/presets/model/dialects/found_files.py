@@ -59,8 +59,11 @@ def with_commands(
         try:
             launches = _launches(found, place or found.path, beside or NothingBeside(), values or {})
         except PresetError as problem:
-            return (replace(found, problem=problem),)
-        return tuple(_of_launch(found, each, place, len(launches) > 1) for each in launches)
+            if found.dialect is not Dialect.SCRIPT or not find_commands(found.text):
+                return (replace(found, problem=problem),)
+            launches = ()  # a text that only begins as a script
+        if launches:
+            return tuple(_of_launch(found, each, place, len(launches) > 1) for each in launches)
     if is_recipe(found.document):
         return (found,)
     if isinstance(found.document, MappingValue) and not names_recipe(found.document):
@@ -122,6 +125,9 @@ def _of_launch(found: FoundFile, launch: Launch, place: str, several: bool) -> F
 
 
 _SHEBANG = re.compile(r"#![^\n]*\b(?:ba|da|k|z|a)?sh\b")
+_FIRST = re.compile(r"(?:[ \t]*(?:[#;][^\n]*)?\n)*(?P<line>[^\n]*)")
+"""The first line that is neither blank nor a comment."""
+_YAML = re.compile(r"---|[A-Za-z]\w*:")
 _MANIFEST = re.compile(r"^apiVersion:[ \t]*\S", re.MULTILINE)
 _KIND = re.compile(r"^kind:[ \t]*\S", re.MULTILINE)
 _UNIT_SECTION = re.compile(r"^\[(Container|Unit|Service|Install)\][ \t]*$", re.MULTILINE)
@@ -131,13 +137,13 @@ _ENV_FILE = re.compile(r"(?:[ \t]*(?:#[^\n]*|(?:export[ \t]+)?[A-Za-z_][\w.-]*=(
 
 def launcher_of(text: str) -> Dialect | None:
     """What kind of launcher a text is, by what it holds; None for a recipe, Compose's YAML, or anything else."""
-    if _MANIFEST.search(text) and _KIND.search(text):
+    first = _FIRST.match(text)
+    begins = first["line"] if first else ""
+    if _YAML.match(begins) and _MANIFEST.search(text) and _KIND.search(text):
         return Dialect.KUBERNETES
-    sections = set(_UNIT_SECTION.findall(text))
-    if "Container" in sections:
-        return Dialect.QUADLET
-    if sections & {"Unit", "Service", "Install"}:
-        return Dialect.UNIT
+    sections = set(_UNIT_SECTION.findall(text)) if begins.startswith("[") else set[str]()
+    if sections:
+        return Dialect.QUADLET if "Container" in sections else Dialect.UNIT
     if _ENV_FILE.fullmatch(text) and "=" in text:
         return Dialect.ENV_FILE
     if _SHEBANG.match(text) or (_ASSIGNED.match(text) and find_commands(text)):

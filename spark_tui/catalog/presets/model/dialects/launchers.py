@@ -109,7 +109,7 @@ def with_files(launch: Launch, folder: str, beside: Beside) -> Launch:
 def open_values(launch: Launch, what: str, file: str, *, env: bool) -> PresetError:
     """The refusal of a launch with variables that have no value: all of them in one message."""
     named = (f"{name} ({truncate(clean_line(why), 120)})" if why else name for name, why in launch.missing.items())
-    said = f"{what} needs values that stand nowhere: {', '.join(named)}."
+    said = f"{what} has no value for {', '.join(named)}."
     names: Iterable[str] = [name for name in launch.missing if re.fullmatch(r"\w+", name)]
     ways = "Write them into a .env beside the file" if env else "Write them into the file"
     if launch.choices:
