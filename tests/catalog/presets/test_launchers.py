@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from spark_tui.base.engine.container import ContainerSpec
 from spark_tui.base.engine.docker_run import render_text
-from spark_tui.base.errors import PresetError
+from spark_tui.base.errors import PresetError, UsageError
 from spark_tui.base.host.vitals import HostPaths
 from spark_tui.base.variables import Variables, read_env
 from spark_tui.catalog.presets.adapter.imports import FolderRecipeStore
@@ -112,6 +112,12 @@ def test_services_that_are_no_engines_are_named(tmp_path: Path) -> None:
     more = "  ui: {image: 'ghcr.io/open-webui/open-webui:main', environment: {K: '${OPEN:?x}'}}\n"
     (found,) = imported(tmp_path, {"c.yaml": compose(SERVICE, more)})
     assert any("ui (ghcr.io/open-webui/open-webui:main)" in change for change in found.recipe.changes)
+
+
+def test_values_are_for_variables_alone(tmp_path: Path) -> None:
+    recipe = "model: org/m\ncontainer: vllm/vllm-openai:nightly\ncommand: vllm serve {model}\n"
+    with pytest.raises(UsageError, match="--set is for variables"):
+        imported(tmp_path, {"r.yaml": recipe}, port="1")
 
 
 def test_a_link_beside_a_file_is_not_followed(tmp_path: Path) -> None:

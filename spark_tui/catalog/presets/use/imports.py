@@ -125,6 +125,11 @@ def import_recipes(
         for found in gathered.files
         for each in with_commands(found, posixpath.join(root, found.path), beside, known)
     )
+    if values and not any(found.dialect for found in files):
+        raise UsageError(
+            "--set is for variables of a Compose file, unit or script, and this is none.",
+            "Change a recipe's values at its launch: spark-tui up NAME --set KEY=VALUE",
+        )
     names = names_of(tuple(found.path for found in files))
     names |= {found.path: own_name(found) for found in files if pasted or (found.line and not found.command)}
     if name:
