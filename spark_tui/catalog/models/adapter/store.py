@@ -414,8 +414,9 @@ class FolderModelStore:
         left = next((each for each in paths if os.path.isdir(beside(each, LEAVING))), None)
         if left is not None and os.path.isdir(target):
             return MovePlan(name, left, target, MoveWay.FINISH)
-        one = (each for each in paths if os.path.isdir(each))  # under two names, by a mount, it is still the one
-        source = next((each for each in one if not (os.path.isdir(target) and os.path.samefile(each, target))), None)
+        source = next(  # one folder under two names, by a mount, is one
+            (p for p in paths if os.path.isdir(p) and not (os.path.isdir(target) and os.path.samefile(p, target))), None
+        )
         if source is None:
             self._find(name)  # says what is not there
             raise UsageError(f"{clean_line(name)} is in {hub} only.", "See where models lie: spark-tui models list")
