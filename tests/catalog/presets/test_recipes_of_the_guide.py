@@ -38,6 +38,7 @@ HELD_ELSEWHERE = {"qwen3.6-35b-a3b-nvfp4", "nemotron-3-nano-30b-a3b-nvfp4", "gpt
 """Their flags are held in test_plan.py."""
 
 STARTS = {
+    "voxtral-mini-4b-realtime": ("bash", "-c"),
     "glm-5.3-flash-exl3": ("bash", "-c"),
     "phi-4-multimodal-instruct-nvfp4": ("bash", "-lc"),
     "qwen3-next-80b-a3b-nvfp4-mtp": ("bash", "-c"),
@@ -105,6 +106,7 @@ SIZE_UNPUBLISHED = {
     "laguna-xs-2.1-dflash",
     "qwen3-embedding-8b",
     "qwen3-reranker-8b",
+    "voxtral-mini-4b-realtime",
 }
 CONTEXT_UNPUBLISHED = {"gemma-4-12b-coder-nvfp4", "gemma-4-12b-coder-nvfp4-mtp"}
 

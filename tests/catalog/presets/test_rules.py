@@ -70,6 +70,7 @@ def by_id(found: tuple[Finding, ...]) -> dict[str, Finding]:
 
 W, N = Severity.WARNING, Severity.INFO
 SHOWN = {
+    "voxtral-mini-4b-realtime": {"many_sequences": N},
     "glm-5.3-flash-exl3": {"unknown_publisher": W},
     "laguna-xs-2.1-dflash": {"utilization_unset": W, "floating_tag": N},
     "qwen3-embedding-8b": {},

@@ -15,7 +15,7 @@ from tests.shipped import SHIPPED_FILES
 
 PRESETS = {preset.name: preset for preset in SHIPPED_FILES.load().presets}
 NOT_KNOWN = {"cpu-smollm2", "phi-4-multimodal-instruct-nvfp4", "qwen3.5-27b-dflash", "qwen3-30b-a3b-nvfp4-trtllm",
-             "qwen3-embedding-8b", "qwen3-reranker-8b"}  # fmt: skip
+             "qwen3-embedding-8b", "qwen3-reranker-8b", "voxtral-mini-4b-realtime"}  # fmt: skip
 """No parser is known, or the image or a script starts the server, or the model writes no text."""
 PLAIN = Preset("plain", Origin.BUILTIN, "plain.yaml", "Qwen/Qwen3.6-27B", "vllm/vllm-openai:nightly",
                command="vllm serve {model}")  # fmt: skip
