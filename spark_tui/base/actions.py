@@ -125,7 +125,7 @@ _TABLE: Final = (
     (Scope.MODELS, "cancel_work", "c", "Cancel", "Cancel the download or verification", "", "models cancel DOWNLOAD"),
     (Scope.MODELS, "delete_model", "delete", "Delete",
      "Delete a model, a revision or leftovers; shows the space freed first", "!", "models rm MODEL"),
-    (Scope.MODELS, "move_model", "m", "Move", "Move the model into the store or another folder of models", "!-",
+    (Scope.MODELS, "move_model", "f3", "Move", "Move the model into the store or another folder of models", "!-",
      "models move MODEL"),
     (Scope.MODELS, "next_model_page", "right", "Page", "Next page: overview, files, inspect", "", ""),
     (Scope.MODELS, "previous_model_page", "left", "Page back", "Previous page", "-", ""),

@@ -29,6 +29,7 @@ _STATED: Final = {
     WeightFormat.NVFP4_W4A16: ("U8", {"quant_method": "modelopt", "quant_algo": "W4A16_NVFP4"}),
     WeightFormat.MXFP4: ("U8", {"quant_method": "mxfp4"}),
     WeightFormat.FP8: ("F8_E4M3", {"quant_method": "fp8"}),
+    WeightFormat.OTHER: ("U8", {"quant_method": "exl3"}),
 }
 """The dtype of most tensors, and what the config says."""
 

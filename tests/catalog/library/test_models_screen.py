@@ -284,12 +284,12 @@ async def test_a_model_of_another_cache_is_moved_into_the_store_and_back(tmp_pat
     cached(tmp_path / "other", "org/more", files(seed=1))
     async with seen(kit) as sight:
         await go_to(sight, f"other:{other}")
-        await sight.press("m")
+        await sight.press("f3")
         await sight.until_seen("Move org/qwen?", "Copies nothing.")
         await sight.press("y")
         await sight.until(lambda: (kit.root / "hub/models--org--qwen/snapshots").is_dir() and not other.exists())
         await go_to(sight, "org/qwen")
-        await sight.press("m")
+        await sight.press("f3")
         await sight.until_seen("Move org/qwen where?", f"{tmp_path}/other/hub"[:40])
         await sight.press("enter")
         await sight.until_seen("Move org/qwen?")
@@ -303,7 +303,7 @@ async def test_a_model_that_an_engine_uses_is_not_moved(tmp_path: Path) -> None:
     kit.docker.add_container("busy", argv=("vllm", "serve", "org/qwen"), mounts=(Mount(str(other), "/hub-cache/x"),))
     async with seen(kit) as sight:
         await go_to(sight, f"other:{other}")
-        await sight.press("m")
+        await sight.press("f3")
         await sight.until_seen("org/qwen is in use", "spark-tui down busy")
     assert other.is_dir()
 

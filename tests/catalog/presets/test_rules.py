@@ -71,10 +71,10 @@ def by_id(found: tuple[Finding, ...]) -> dict[str, Finding]:
 W, N = Severity.WARNING, Severity.INFO
 SHOWN = {
     "voxtral-mini-4b-realtime": {"many_sequences": N},
-    "glm-5.3-flash-exl3": {"unknown_publisher": W},
+    "glm-5.3-flash-exl3": {"unknown_publisher": W, "path_not_mounted": N},
     "laguna-xs-2.1-dflash": {"utilization_unset": W, "floating_tag": N},
     "qwen3-embedding-8b": {},
-    "qwen3-reranker-8b": {},
+    "qwen3-reranker-8b": {"path_not_mounted": N},
     "qwen3.8-27b-fp8": {"many_sequences": N},
     "qwen3.8-27b-nvfp4-dflash2": {},
     "qwen3.8-flash-next-nvfp4": {"mtp_k_too_high": N, "floating_tag": N},

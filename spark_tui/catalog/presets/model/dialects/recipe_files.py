@@ -281,9 +281,11 @@ def to_sparkrun(preset: Preset, recipe: MappingValue, overrides: Overrides) -> E
 def _in_present_words(preset: Preset, document: MappingValue) -> MappingValue:
     """Without a name, which is the file's, and with a range of nodes for what older recipes say in three other keys
     (sparkrun 0.4: `recipe validate` calls them deprecated)."""
-    older = ("name", "mode", "solo_only", "cluster_only")
-    present = without_keys(document, *older)
-    if not any(document.get(key) for key in older[1:]):
+    ranges = ("mode", "solo_only", "cluster_only")
+    if not any(document.get(key) for key in ("name", *ranges)):
+        return document
+    present = without_keys(document, "name", *ranges)
+    if not any(document.get(key) for key in ranges):
         return present
     present = with_value(present, "min_nodes", preset.min_nodes)
     return present if preset.max_nodes is None else with_value(present, "max_nodes", preset.max_nodes)

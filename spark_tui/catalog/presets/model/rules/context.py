@@ -26,6 +26,7 @@ from spark_tui.base.engine.invocation import (
     number_in,
     parse,
 )
+from spark_tui.base.engine.runtimes import is_pooling
 from spark_tui.base.finding import Change, Finding, Severity
 from spark_tui.base.host.vitals import NOMINAL_MEMORY
 from spark_tui.base.text import clean_line, truncate
@@ -157,8 +158,8 @@ class LaunchContext(Struct, frozen=True, dict=True):
 
     @property
     def pools(self) -> bool:
-        """Whether vLLM answers with vectors or scores: no token is decoded."""
-        return self.value("runner") == "pooling" or self.value("convert") is not None
+        """Whether it answers with vectors or scores: no token is decoded."""
+        return is_pooling(self.invocation.words)
 
     def named(self, pattern: str) -> bool:
         return re.search(pattern, self.model) is not None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from spark_tui.base.engine.image import NGC, OWN_DFLASH, name_of, ngc_release, shown_version
+from spark_tui.base.engine.image import NGC, OFFICIAL, OWN_DFLASH, name_of, ngc_release, shown_version
 from spark_tui.base.engine.invocation import compact_json, parse
 from spark_tui.base.engine.runtimes import format_readers, is_known, known_models, published_facts
 from spark_tui.catalog.presets.model.overrides import Speculation
@@ -112,6 +112,8 @@ def format_unread(launch: LaunchContext) -> Matches:
     readers = format_readers(method) if method else None
     if not method or not is_known(engine) or (readers is not None and engine in readers.engines):
         return
+    if launch.lower("quantization") == method.lower() and name_of(launch.spec.image) not in (NGC, OFFICIAL):
+        return  # an image of its own, for a format that is named
     others = f"; read by {readers.others}" if readers is not None and readers.others else ""
     yield RuleMatch(f"{launch.preset.model}: {method}{others}")
 
