@@ -43,7 +43,7 @@ def imported(path: Path) -> ExaminedRecipe:
     """A fixture after its import, as part of its registry."""
     root = next(parent for parent in path.parents if parent.parent == REAL)
     gathered = FolderRecipeStore(None).gather(root)
-    found = next(each for each in gathered.files if root / each.path == path)
+    found = next(each for each in gathered.files if Path(gathered.registry.root) / each.path == path)
     return examine(found, gathered, path.stem)
 
 
