@@ -323,6 +323,8 @@ def test_what_is_not_known_is_refused_by_name(text: str, says: str) -> None:
         ("--interactive --tty", "without one its log keeps"),
         ("--runtime=nvidia", "--runtime nvidia is --gpus all here"),
         ("--pull always", "a present one is used"),
+        ("--log-opt max-size=50m", "does without it"),
+        ("--health-cmd 'curl -f http://localhost:8000/health'", "does without it"),
         ("--platform linux/arm64", "what a Spark is"),
     ],
 )

@@ -261,10 +261,14 @@ _LEFT_OUT: Final = {
     **dict.fromkeys(("i", "t", "interactive", "tty"), _NO_TERMINAL),
 }
 """Switches that a server does without, and why."""
+_UNHEARD: Final = re.compile(r"log-(?:driver|opt)|health-[a-z-]+|stop-(?:signal|timeout)|network-alias|annotation")
+"""Options with a value that a single server does without."""
 
 
 def _without(name: str, value: str) -> str:
-    """Why `--runtime`, `--pull` or `--platform` is left out. Raises UsageError for a value that is not possible."""
+    """Why an option is left out. Raises UsageError for a value that is not possible."""
+    if _UNHEARD.fullmatch(name):
+        return f"--{name} is left out: a single server does without it."
     if name == "runtime":
         # facts: a stock DGX OS lists no runtime of that name, and the daemon refuses it.
         if value != "nvidia":
@@ -434,7 +438,7 @@ def read_argv(argv: Sequence[str]) -> tuple[ContainerSpec, tuple[str, ...]]:
 def _read_option(name: str, value: str | None, words: list[str], found: dict[str, Any], left_out: list[str]) -> None:
     """Reads an option with a value: its own, or the next word."""
     option = _BY_NAME.get(name)
-    if option is None and name not in ("runtime", "pull", "platform"):
+    if option is None and name not in ("runtime", "pull", "platform") and not _UNHEARD.fullmatch(name):
         remedy = _REFUSED.get(name, "Remove it: a preset has no place for it.")
         raise UsageError(f"{_dashed(name)} is not supported here.", remedy)
     if value is None:

@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from functools import cache, lru_cache
-from typing import Annotated, Any, Final, NoReturn, TypeVar
+from typing import Annotated, Any, Final, TypeVar
 
 from msgspec import Meta, Struct, ValidationError, convert
 from msgspec.structs import replace
@@ -44,7 +44,7 @@ def read_object(data: bytes) -> dict[str, Any]:
     if len(data) > MOST_BYTES:
         raise BadJson(f"larger than {MOST_BYTES >> 20} MiB")
     try:
-        found = load_json(data.decode("utf-8"), parse_constant=_no_constant)
+        found = load_json(data.decode("utf-8"), parse_constant=_no_limit)
     except UnicodeDecodeError:
         raise BadJson("not UTF-8 text") from None
     except BadJson:
@@ -56,8 +56,8 @@ def read_object(data: bytes) -> dict[str, Any]:
     return found
 
 
-def _no_constant(name: str) -> NoReturn:
-    raise BadJson(f"{name} is no JSON number")
+def _no_limit(_: str) -> None:
+    """`Infinity`, which Python writes for a limit that is none: Nemotron-H's `time_step_limit`."""
 
 
 class Keys:
@@ -178,9 +178,9 @@ _CLASS_PATTERNS: Final = {
 # A key with such a word says what layers keep. One that no reader here has understood leaves it unknown.
 _SPEAKS: Final = re.compile(
     r"""(?x)
-    ^(?! (?:moe|mlp|ffn|mtp|vision|audio|image|video|activation)_ | q_lora | o_lora | o_groups | quantization_ | gating
-       | compression_config | num_attention_heads | index_(?:topk|n_heads)$ | decoder_sparse | multi_query_attention
-       | chunk_size_feed
+    ^(?! (?:moe|mlp|ffn|mtp|vision|audio|image|video|activation)_ | num_beam | q_lora | o_lora | o_groups | gating
+       | quantization_ | compression_config | num_attention_heads | index_(?:topk|n_heads)$ | decoder_sparse
+       | multi_query_attention | chunk_size_feed
        | .*(?:rope|rotary|nope|theta|drop|bias|norm|initial|_eps|scal(?:e|ing|ar)|soft|capping|implementation
        | temperature|loss|flash|fused|sink|_gate|att\w+_factor|efficient|logn|parallel|layout|multiplier|_dtype
        | bidirectional|expert|token_i(?:d|ndex)|heads_per_layer|swa_num_attention_heads) )

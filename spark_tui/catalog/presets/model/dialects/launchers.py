@@ -124,4 +124,4 @@ def open_values(launch: Launch, what: str, file: str, *, env: bool) -> PresetErr
 
 
 def _example(launch: Launch, name: str) -> str:
-    return launch.choices.get(name, ("VALUE",))[0]
+    return next(iter(launch.choices.get(name, ())), "VALUE")

@@ -177,7 +177,7 @@ class _Script:
         """The patterns of a branch are whole: whether it is taken."""
         patterns, frame.patterns = frame.patterns or (), None
         if frame.value is None:
-            named = tuple(each for each in patterns if not any(mark in each for mark in '*?[-"$'))
+            named = tuple(each for each in patterns if not each.startswith("-") and not set('*?["$') & set(each))
             frame.labels, frame.runs = (*frame.labels, *named[:1]), None
             return
         frame.runs = not frame.taken and any(fnmatchcase(frame.value, each) for each in patterns)
