@@ -31,6 +31,7 @@ pytestmark = pytest.mark.real
 
 ENGINE, OTHER = f"agents-{os.getpid()}", f"others-{os.getpid()}"
 """Of this run alone: others use the lab too."""
+CHAT = (Api.CHAT, Api.RESPONSES, Api.MESSAGES)
 ANSWER = ("A ", "real ", "pelican ", "at ", "17.3 ", "degrees.")
 """What `prove` wants to hear, too."""
 PROOF, COMMAND = "proof.txt", "pwd > proof.txt"
@@ -182,17 +183,19 @@ def test_an_agent_works_with_a_real_engine(client: str, desk: Desk, url: str, pr
 def test_prove_judges_all_three_apis_of_a_real_engine(desk: Desk, url: str) -> None:
     """The model answers some cases rightly by design: their verdict is that of the engine's API and tool parser."""
     before = len(desk.posts(ENGINE))
-    asked = [f"{api}.{case}" for api in Api for case in ("text", "tool", "length")]
+    asked = [f"{api}.{case}" for api in CHAT for case in ("text", "tool", "length")]
     words = [word for case in asked for word in ("--case", case)]
     proof = json.loads(desk.call("prove", ENGINE, *words, "--json", codes=(1,)))
     verdicts = {case["id"]: case["verdict"] for case in proof["cases"]}
-    right = [f"{api}.{case}{end}" for api in Api for case in ("text", "tool", "tool.result") for end in ("", ".stream")]
-    right += [f"{api}.tool.{choice}" for api in Api for choice in ("required", "named")]
+    right = [
+        f"{api}.{case}{end}" for api in CHAT for case in ("text", "tool", "tool.result") for end in ("", ".stream")
+    ]
+    right += [f"{api}.tool.{choice}" for api in CHAT for choice in ("required", "named")]
     assert {case: verdicts[case] for case in right} == dict.fromkeys(right, "pass"), proof["cases"]
-    wrong = [f"{api}.{case}" for api in Api for case in ("tool.parallel", "length")]
+    wrong = [f"{api}.{case}" for api in CHAT for case in ("tool.parallel", "length")]
     assert {verdicts[case] for case in wrong} <= {"fail", "skip"}, "one call, and an answer that ends early"
     posts = desk.posts(ENGINE)[before:]
-    assert {path for path, _ in posts} == set(PATHS.values())
+    assert {path for path, _ in posts} == {PATHS[api] for api in CHAT}
     assert {status for _, status in posts} == {200}, posts
 
 
@@ -216,4 +219,6 @@ def test_agents_work_through_the_gateway_and_their_request_swaps_the_engine(
         assert status["url"] == gateway
         return {each["path"] for each in status["clients"]}
 
-    assert wait_until(lambda: came_through() == set(PATHS.values()), 30), "the status follows after two seconds"
+    assert wait_until(lambda: came_through() == {PATHS[api] for api in CHAT}, 30), (
+        "the status follows after two seconds"
+    )
