@@ -42,7 +42,7 @@ for name in sys.argv[1:]:
                       "deprecated": [each.code for each in check_deprecated_features(recipe)]}))
 """
 # What sparkrun says of recipes for engines that it does not know, and of quantizations of theirs.
-UNKNOWN_TO_IT = ("Unknown runtime: ollama", "is not a recognized method")
+UNKNOWN_TO_IT = ("Unknown runtime: ollama", "is not a recognized method", "is not a recognized dtype")
 
 
 def new_python() -> str | None:

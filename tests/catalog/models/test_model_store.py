@@ -106,6 +106,9 @@ def test_caches_of_other_users_are_reported_as_theirs_where_they_can_be_read(tmp
     for user in ("ada", "eve"):
         cached(tmp_path / user / ".cache/huggingface", f"org/of-{user}", files())
     (tmp_path / "eve").chmod(0o700)
+    only_asked = tmp_path / "zoe/.cache/huggingface/hub/models--org--asked/refs"
+    only_asked.mkdir(parents=True)
+    (only_asked / "main").write_text(COMMIT)
     tmp_path.chmod(0o755)
     pattern = f"{tmp_path}/*/.cache/huggingface/hub"
     with ordinary_user(tmp_path / "ada"):

@@ -359,14 +359,14 @@ class FolderModelStore:
         return [hub for hub in found if hub not in own and os.path.isdir(hub)]
 
     def _others(self) -> Iterator[OtherCache]:
-        """This person's caches, then those of other users that can be read."""
+        """This person's caches, then those of other users that can be read and hold anything."""
         mine = self._hubs()
         theirs = sorted({os.path.realpath(each) for pattern in self._strangers for each in glob.iglob(pattern)})
         own = (os.path.realpath(f"{self._root}/{_HUB}"), *mine)
         for hub in (*mine, *(each for each in theirs if each not in own and os.access(each, os.R_OK | os.X_OK))):
             findings: list[Finding] = []
             models = (self._model(place, hub) for place in self._repos(hub, findings))
-            found = tuple(model for model in models if model is not None)
+            found = tuple(model for model in models if model is not None and (hub in mine or model.disk))
             if found:
                 yield OtherCache(hub, found, disk_of(found), tuple(findings), hub in mine)
 
