@@ -66,7 +66,7 @@ from spark_tui.catalog.presets.model.recipe import HUB_TOKENS, is_system_folder
 HOME: Final = "/~"
 """What `~` and `$HOME` stand for in a command that was found: a folder of no machine."""
 VOLUMES: Final = "/~volumes/"
-"""The folder of no machine that a named volume stands in."""
+"""What a named volume is read as: a folder of no machine."""
 _NAMED_VOLUME = re.compile(r"(--?v(?:olume)?=?)?([A-Za-z0-9][\w.-]*:/.*)")
 _VOLUME_SOURCE = re.compile(r"((?:^|[,=])(?:source|src)=)([^/,])")
 _CACHE_FOLDER = re.compile(r"(?:/root|/home/[^/]+)?/\.cache(?P<hub>|/huggingface|/huggingface/hub)")
