@@ -1,6 +1,6 @@
 """The memory guard as a process of its own, on a real container that takes memory.
 
-The squeeze is bounded (3 GiB of this machine's memory) and the floor is put above it: nothing comes near the end.
+The squeeze ends 3 GiB below what was usable at first, and the floor is put above that: nothing comes near the end.
 """
 
 from __future__ import annotations
@@ -28,10 +28,11 @@ from tests.real.lab import Lab, PrivateEngine
 from tests.real.lab.images import BUSYBOX
 from tests.real.lab.support import wait_until
 
-HOG_MIB = 3072
 STEP_MIB = 64
 FLOOR_BELOW = 1 * GIB
-"""The floor lies so far below what is usable now: a third of what the hog takes."""
+"""The floor lies so far below what is usable at rest."""
+SQUEEZE_BELOW = 2 * GIB
+"""The hog takes memory until so much less than the floor is usable, however much others give back meanwhile."""
 
 PROOF = "\n".join(next(case.log for case in cases() if case.cause == "no_kv_room" and not case.guess))
 
@@ -40,14 +41,13 @@ CAP_IPC_LOCK, CAP_SYS_RESOURCE = 14, 24
 GROW = f"""
 trap 'exit 0' TERM
 i=0
-while [ $i -lt {HOG_MIB // STEP_MIB} ]; do
+while [ "$(awk '/^MemAvailable/ {{print $2}}' /proc/meminfo)" -gt "$1" ]; do
     dd if=/dev/zero of=/dev/shm/hog$i bs=1M count={STEP_MIB} 2>/dev/null
     i=$((i+1))
     sleep 0.05
 done
 while true; do sleep 0.1; done
 """
-IDLE = "trap 'exit 0' TERM; while true; do sleep 0.1; done"
 
 
 def usable_now() -> int:
@@ -84,19 +84,24 @@ def container_name() -> str:
 
 
 @pytest.fixture
-def environment(engine: PrivateEngine, tmp_path: Path) -> dict[str, str]:
-    """A new user's home, the lab's engine, and floors that a small squeeze reaches."""
+def floor(engine: PrivateEngine) -> int:
+    """Bytes, so little below what is usable that a small squeeze reaches it."""
     usable = usable_at_rest()
     if usable < 6 * GIB:
         pytest.skip("too little memory here for a squeeze")
-    floor = f"{(usable - FLOOR_BELOW) / GIB:.2f}"
+    return usable - FLOOR_BELOW
+
+
+@pytest.fixture
+def environment(engine: PrivateEngine, floor: int, tmp_path: Path) -> dict[str, str]:
+    """A new user's home and the lab's engine, with that floor."""
     return {
         **engine.environ(),
         "HOME": str(tmp_path),
         "XDG_CONFIG_HOME": str(tmp_path / "config"),
         "XDG_STATE_HOME": str(tmp_path / "state"),
-        "SPARK_TUI_GUARD_SERVING_GIB": floor,
-        "SPARK_TUI_GUARD_LOADING_GIB": floor,
+        "SPARK_TUI_GUARD_SERVING_GIB": f"{floor / GIB:.2f}",
+        "SPARK_TUI_GUARD_LOADING_GIB": f"{floor / GIB:.2f}",
     }
 
 
@@ -164,12 +169,13 @@ def start(environment: dict[str, str]) -> Iterator[Start]:
             watchdog.end()
 
 
-def launch(engine: PrivateEngine, name: str, script: str, *, ours: bool = True) -> None:
-    """An `engine` that runs a shell script, with room for the squeeze in its shared memory."""
+def launch(engine: PrivateEngine, name: str, script: str, floor: int, *, ours: bool = True) -> None:
+    """An `engine` that runs a shell script, with room for a squeeze below the floor (bytes) in its shared memory."""
     labels = [f"--label={LABEL_RUNTIME}=vllm", *([f"--label={LABEL_PRESET}=hog"] if ours else [])]
     engine.docker(
         "run", "--detach", "--name", name, "--network", "none", "--restart", "unless-stopped",
-        f"--shm-size={HOG_MIB + 64}m", *labels, BUSYBOX, "sh", "-c", script,
+        "--shm-size=64g", *labels, BUSYBOX, "sh", "-c", script, "sh",
+        str((floor - SQUEEZE_BELOW) // 1024),
     )  # fmt: skip
 
 
@@ -186,9 +192,10 @@ def seconds_between(entry: dict[str, Any], watchdog_entries: list[dict[str, Any]
     return finished - float(entry["at_seconds"])
 
 
-def seconds_of_a_plain_stop(engine: PrivateEngine, name: str) -> float:
-    """What Docker and a container that obeys SIGTERM need for an ordinary stop on this machine, as busy as it is."""
-    engine.docker("run", "--detach", "--name", name, "--network", "none", BUSYBOX, "sh", "-c", IDLE)
+def seconds_of_a_plain_stop(engine: PrivateEngine, name: str, floor: int) -> float:
+    """What Docker and a container that obeys SIGTERM and holds as much memory need for an ordinary stop."""
+    launch(engine, name, GROW, floor, ours=False)
+    assert wait_until(lambda: usable_now() < floor - SQUEEZE_BELOW + STEP_MIB * MIB, 60)
     asked = time.time()
     engine.docker("stop", name)
     finished = seconds_of(state(engine, name)["FinishedAt"])
@@ -209,15 +216,14 @@ def asked_to_stop_at(engine: PrivateEngine, name: str) -> float:
 
 @pytest.mark.parametrize("busy", [0, 6], ids=["quiet machine", "starved of CPU"])
 def test_a_squeeze_is_stopped_within_a_second_of_the_decision(
-    engine: PrivateEngine, container_name: str, start: Start, busy: int
+    engine: PrivateEngine, container_name: str, start: Start, floor: int, busy: int
 ) -> None:
     watchdog = start()
     others = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(busy)]
     try:
-        launch(engine, container_name, GROW)
+        launch(engine, container_name, GROW, floor)
         assert wait_until(lambda: bool(watchdog.entries), 60), "the guard has acted"
         assert wait_until(lambda: not state(engine, container_name)["Running"], 20)
-        plain_stop = seconds_of_a_plain_stop(engine, f"{container_name}-plain")
     finally:
         for other in others:
             other.kill()
@@ -229,6 +235,7 @@ def test_a_squeeze_is_stopped_within_a_second_of_the_decision(
     assert -0.2 < asked_to_stop_at(engine, container_name) - float(entry["at_seconds"]) < 1.0
     if not busy:
         took = seconds_between(entry, watchdog.entries, state(engine, container_name)["FinishedAt"])
+        plain_stop = seconds_of_a_plain_stop(engine, f"{container_name}-plain", floor)
         assert -0.2 < took < 1.0 + plain_stop, "the guard adds less than a second to Docker's stop"
     assert wait_until(lambda: usable_now() > GIB, 5)
     time.sleep(1.5)  # a restart policy that Docker was not told about would have acted by now
@@ -236,10 +243,10 @@ def test_a_squeeze_is_stopped_within_a_second_of_the_decision(
 
 
 def test_one_that_ignores_sigterm_is_killed_after_its_grace(
-    engine: PrivateEngine, container_name: str, start: Start
+    engine: PrivateEngine, container_name: str, start: Start, floor: int
 ) -> None:
     watchdog = start()
-    launch(engine, container_name, GROW.replace("'exit 0'", "''"))
+    launch(engine, container_name, GROW.replace("'exit 0'", "''"), floor)
     assert wait_until(lambda: len(watchdog.entries) == 2, 60)
     assert wait_until(lambda: not state(engine, container_name)["Running"], 5)
     assert [entry["act"] for entry in watchdog.entries] == ["stop the engine", "kill the engine"]
@@ -249,22 +256,21 @@ def test_one_that_ignores_sigterm_is_killed_after_its_grace(
 
 
 def test_an_engine_that_fits_and_a_container_that_is_none_of_ours_are_left_alone(
-    engine: PrivateEngine, container_name: str, start: Start
+    engine: PrivateEngine, container_name: str, start: Start, floor: int
 ) -> None:
     watchdog = start()
-    launch(engine, container_name, GROW, ours=False)
-    before = usable_now()
-    assert wait_until(lambda: before - usable_now() > FLOOR_BELOW + 256 * MIB, 60), "the squeeze is on"
+    launch(engine, container_name, GROW, floor, ours=False)
+    assert wait_until(lambda: usable_now() < floor - 256 * MIB, 60), "the squeeze is on"
     time.sleep(2)
     assert watchdog.entries == []
     assert state(engine, container_name)["Running"]
 
 
 def test_with_every_engine_a_foreign_one_is_stopped_too(
-    engine: PrivateEngine, container_name: str, start: Start
+    engine: PrivateEngine, container_name: str, start: Start, floor: int
 ) -> None:
     watchdog = start("--every-engine")
-    launch(engine, container_name, GROW, ours=False)
+    launch(engine, container_name, GROW, floor, ours=False)
     assert wait_until(lambda: not state(engine, container_name)["Running"], 60)
     assert watchdog.entries[0]["engine"] == container_name
 
@@ -299,7 +305,7 @@ def test_looking_costs_under_half_a_per_cent_of_a_core_and_it_ends_when_told(sta
 
 
 def test_there_is_one_guard_and_its_deeds_are_kept(
-    engine: PrivateEngine, container_name: str, start: Start, environment: dict[str, str]
+    engine: PrivateEngine, container_name: str, start: Start, floor: int, environment: dict[str, str]
 ) -> None:
     def ask(*words: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
@@ -312,7 +318,7 @@ def test_there_is_one_guard_and_its_deeds_are_kept(
     second = ask()
     assert second.returncode == 4
     assert "A guard is already running" in second.stderr
-    launch(engine, container_name, GROW)
+    launch(engine, container_name, GROW, floor)
     assert wait_until(lambda: bool(watchdog.entries), 60)
     told = json.loads(ask("--status", "--json").stdout)
     assert told["running"] is True
