@@ -480,3 +480,15 @@ async def test_the_scroll_bar_goes_to_any_place_and_its_foot_follows() -> None:
         assert rows(view)[0].endswith("line 494")
         await pilot.click(view, offset=(79, 10))
         assert view.pager.following
+
+
+async def test_a_key_while_the_view_has_no_room_reads_the_log_that_it_has_now() -> None:
+    async with opened(many(40)) as (app, view, pilot):
+        view.styles.height = 0
+        await settle(pilot)
+        view.show(many(2))
+        app.set_focus(view)
+        view.action_sideways(1)
+        view.styles.height = "1fr"
+        await settle(pilot)
+        assert [row.split()[-1] for row in rows(view)[:2]] == ["0", "1"]

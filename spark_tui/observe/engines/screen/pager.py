@@ -140,7 +140,7 @@ class LogPager(LogWindow):
     def show(self, buffer: LogBuffer) -> None:
         """Another log, from its end; filter and search stay."""
         wanted, query = self._filtered.wanted if self._filtered is not None else None, self.query
-        self.buffer = buffer
+        self.buffer, self.rows = buffer, []
         self.filter(wanted)
         self._found = MatchIndex(buffer, LineFilter(query=query)) if query is not None else None
         self.follow()

@@ -365,7 +365,7 @@ class LogView(VisibilityWidget, can_focus=True):
     def action_sideways(self, step: int) -> None:
         if not self._painter.wrap:
             with self.paging() as pager:
-                longest = max((self._painter.line(row.number).strip.cell_length for row in pager.rows), default=0)
+                longest = max((self._painter.line(row.number).strip.cell_length for row in pager.visible()), default=0)
                 limit = max(0, longest - self._text_width // 2)
                 self._left = max(0, min(self._left + step * SIDEWAYS_CELLS, limit))
 
