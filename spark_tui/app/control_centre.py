@@ -288,7 +288,8 @@ class SparkApp(EnginesApp):
         if screen.name in ("help", "tour"):
             screen.dismiss(None)
         else:
-            self.push_screen(self.make_screen("help", screen, read_only=self.context.settings.read_only))
+            help_ = self.make_screen("help", screen, read_only=self.context.settings.read_only)
+            self.push_screen(help_, lambda entry: entry.start(self) if entry else None)
 
     action_help_anywhere = action_help
 

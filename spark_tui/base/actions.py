@@ -275,6 +275,29 @@ _TABLE: Final = (
 """Scope, id, keys, label, help, `!` dangerous and `-` absent from the footer, the command that does the same."""
 
 
+LOOKED_FOR_AS: Final[Mapping[str, str]] = {
+    "apply_remedy": "repair error failed",
+    "drop_cache": "memory ram release drop",
+    "edit_engine": "context users share settings change tune",
+    "get_model": "download pull",
+    "launch": "serve start run up",
+    "launch_preset": "serve start run up",
+    "open_connect": "agent client url key opencode claude webui",
+    "open_hosts": "remote ssh",
+    "open_memory": "ram unified guard",
+    "prove_engine": "verify test tools agent",
+    "quit": "exit leave close end",
+    "search_hub": "download pull find hugging face",
+    "secure_engine": "api password protect",
+    "set_schedule": "time night timer",
+    "start_bench": "speed fast throughput tokens performance",
+    "stop": "end down unload",
+    "toggle_boot": "autostart restart systemd",
+    "update_preset": "upgrade newer image version",
+}
+"""Other words by which people look for an action."""
+
+
 def _made(rows: Iterable[tuple[str, str, str, str, str, str, str]]) -> tuple[Action, ...]:
     return tuple(
         Action(id_, tuple(keys.split()), label, help_, scope, "!" in flags, "-" not in flags, cli)
@@ -369,6 +392,18 @@ def shown(key: str) -> str:
     if key[:1] == "f" and key[1:].isdigit():
         return key.upper()
     return _SHOWN.get(key, key)
+
+
+_WRITTEN: Final = {written: key for key, written in _SHOWN.items()}
+
+
+def key_written(word: str) -> str:
+    """The key that is written so on screen: `^p` -> `ctrl+p`. Empty for a word that is none."""
+    if word.startswith("^") and len(word) > 1:
+        return "ctrl+" + _WRITTEN.get(word[1:], word[1:])
+    if word[:1] == "F" and word[1:].isdigit():
+        return word.lower()
+    return _WRITTEN.get(word) or (word if len(word) == 1 else "")
 
 
 def key_of(id_: str) -> str:

@@ -20,6 +20,7 @@ from spark_tui.base.errors import SparkError
 from spark_tui.base.page import Row, Section, Tone
 from spark_tui.base.text import cell_width, clean_line, truncate
 from spark_tui.tui.dialog import Dialog
+from spark_tui.tui.format import key_hints
 from spark_tui.tui.widgets.line import Line
 from spark_tui.tui.widgets.page import Page, one_line
 
@@ -405,7 +406,7 @@ class FormScreen(Dialog[Answer | None]):
         problem = row.problem if row is not None else ""
         foot = one_line(problem or self.status(row), "$error" if problem else "$dim")
         self.query_one("#form-status", Static).update(foot)
-        self.query_one("#form").border_subtitle = "  ".join(f"{key} {text}" for key, text in self.keys())
+        self.query_one("#form").border_subtitle = key_hints("  ".join(f"{key} {text}" for key, text in self.keys()))
 
     def on_input_submitted(self) -> None:
         """Enter moves to the next field; the button comes after the last one."""

@@ -11,7 +11,9 @@ from rich.segment import Segment
 from textual.color import Color
 from textual.content import Content
 from textual.filter import LineFilter
+from textual.style import Style
 
+from spark_tui.base.actions import key_written
 from spark_tui.base.finding import Event, Severity
 from spark_tui.base.page import Cell, Table, Tone
 from spark_tui.base.quantities import human_duration
@@ -50,6 +52,23 @@ def column_titles(table: Table) -> tuple[str, ...]:
 def safe(text: str, style: str = "") -> Content:
     """Text from outside as plain content: never markup, control codes removed."""
     return Content.styled(clean_line(text), style) if style else Content(clean_line(text))
+
+
+def pressable(content: Content, action: str) -> Content:
+    """The same words; a click on them runs that action: `app.show_home`."""
+    return content.stylize(Style.from_meta({"@click": action}))
+
+
+def presses(key: str) -> str:
+    """The action of a click that does what that key does now."""
+    return f"app.simulate_key({key!r})"
+
+
+def key_hints(text: str) -> Content:
+    """`Enter choose  Esc cancel`: a click on a part that begins with a key does what the key does."""
+    parts = (part for part in text.split("  ") if part.strip())
+    found = ((part.strip(), key_written(part.split()[0])) for part in parts)
+    return Content("  ").join([pressable(Content(part), presses(key)) if key else Content(part) for part, key in found])
 
 
 def styled(value: Cell) -> Content:

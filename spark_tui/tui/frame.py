@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, ParamSpec, cast
 from msgspec.structs import replace
 from textual import work
 from textual.app import ComposeResult
+from textual.await_complete import AwaitComplete
 from textual.binding import Binding, BindingType
 from textual.containers import Container
-from textual.events import Resize
+from textual.events import Key, Resize
 from textual.notifications import Notify, SeverityLevel
 from textual.reactive import var
 from textual.screen import Screen
@@ -158,6 +159,12 @@ class FrameApp(PlainCrashApp[None]):
         seconds = ERROR_SECONDS if severity == "error" else TOAST_SECONDS
         super().notify(message, title=title, severity=severity, timeout=seconds, markup=markup)
 
+    def simulate_key(self, key: str) -> None:
+        """As if it came from the keyboard: one that a widget sends would end at that widget on its way up."""
+        event = Key(key, None)
+        event.set_sender(self)
+        self.post_message(event)
+
     def end_error(self) -> None:
         """A key was pressed: the error was read."""
         if self._error_shown:
@@ -166,12 +173,13 @@ class FrameApp(PlainCrashApp[None]):
 
     def show_aside(self, mode: str) -> None:
         """A screen over whatever is shown; once more goes back."""
-        if self.current_mode == mode:
-            self.switch_mode(self._before_aside)
-            return
+        self.turn_to(self._before_aside if self.current_mode == mode else mode)
+
+    def turn_to(self, mode: str) -> AwaitComplete:
+        """Shows that screen; one that is not aside is where Esc goes back to."""
         if self.current_mode not in self._asides:
             self._before_aside = self.current_mode
-        self.switch_mode(mode)
+        return self.switch_mode(mode)
 
     def launched(self, name: str | None) -> None:
         """Home shows how an engine starts that a form has launched."""

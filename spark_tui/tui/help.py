@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -10,72 +12,57 @@ from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.screen import Screen
+from textual.widget import Widget
+from textual.widgets import Static
 
 from spark_tui.base.actions import Action, Scope, allowed, key_of, of_scope, screen_keys, shown
-from spark_tui.base.text import cells_left
+from spark_tui.tui.format import key_hints
+from spark_tui.tui.menu import MENU_CSS, Menu, MenuEntry
 from spark_tui.tui.textual_private import QuietModal
 from spark_tui.tui.widgets.line import Line, hanging, packed
 
 _CSS = Path(__file__).with_name("help.tcss")  # absolute: a room may derive a dialog
 
-KEYS_WIDTH = 11
-LABEL_WIDTH = 14
-HELP_WIDTH, MOST_HELP_WIDTH, CLI_WIDTH = 46, 60, 40
-CLI_FROM = 90
-"""Cells from which the command that does the same has room beside the help."""
 TAB_KEYS = ("tab", "shift+tab")
 """Textual's own in every dialog: a sentence names them."""
 IN_LISTS = "In lists: arrows or j k, PgUp PgDn, Home End.  Tab moves between panes, Esc goes one step back."
 IN_FIELDS = "While you type, letters and digits are text: Esc leaves the field first. F1 opens this everywhere."
 
 
-class KeyTable(Line):
-    """Key, name and help of each action, wrapped for the width."""
+class HelpScreen(Menu):
+    """What can be done here, and everywhere: what is typed filters it, Enter or a click does it."""
 
-    def __init__(self, scope: str | None, *, read_only: bool, dialog: tuple[Action, ...] = ()) -> None:
-        """Of a screen, or (`scope` None) of a dialog."""
-        super().__init__(classes="keys")
-        self._groups: tuple[tuple[str, tuple[Action, ...]], ...] = (("", dialog),)
-        if scope is not None:
-            everywhere = allowed(of_scope(Scope.GLOBAL), read_only=read_only)
-            self._groups = (("", allowed(of_scope(scope), read_only=read_only)), ("Everywhere", everywhere))
-
-    def say(self, width: int) -> Content:
-        lines: list[Content] = []
-        for title, actions in self._groups:
-            if title:
-                lines += [Content(""), Content.styled(title, "bold")]
-            for action in actions:
-                lines += _lines(action, width)
-        for text in (IN_LISTS, IN_FIELDS):
-            lines += [Content(""), *Content.styled(text, "$dim").wrap(width)]
-        return Content("\n").join(lines)
-
-
-class HelpScreen(QuietModal[None]):
-    """What can be done here, and everywhere."""
-
-    CSS_PATH = _CSS
-    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (100, "-normal")]  # noqa: RUF012 - Textual's shape
+    CSS_PATH: ClassVar = [MENU_CSS, _CSS]
+    MOST_WIDTH = 130
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,q,question_mark", "cancel", "Close"),
+        Binding("question_mark", "cancel", "Close", show=False, priority=True),
         Binding("f12", "tour", "Tour", id="tour"),
     ]
 
     def __init__(self, of: Screen[Any], *, read_only: bool) -> None:
-        super().__init__("help")
-        self._scope: str | None = getattr(of, "SCOPE", None)
-        self._dialog = () if self._scope else dialog_keys(of)
-        self._read_only = read_only
+        scope: str | None = getattr(of, "SCOPE", None)
+        title = f"Keys on {scope}" if scope else "Keys in this dialog"
+        super().__init__(title, key_entries(of, read_only=read_only), placeholder="type to filter", name="help")
 
-    def compose(self) -> ComposeResult:
-        with VerticalScroll(classes="dialog", id="help") as dialog:
-            dialog.border_title = f"Keys on {self._scope}" if self._scope else "Keys in this dialog"
-            dialog.border_subtitle = f"{key_of('tour')} quick tour   arrows scroll   Esc close"
-            yield KeyTable(self._scope, read_only=self._read_only, dialog=self._dialog)
+    def hints(self) -> str:
+        return f"{key_of('tour')} quick tour  Enter run  Esc close"
+
+    def foot(self) -> Iterable[Widget]:
+        yield Static(f"{IN_LISTS}\n{IN_FIELDS}", classes="help-foot", markup=False)
 
     def action_tour(self) -> None:
         self.app.switch_screen(TourScreen())
+
+
+def key_entries(of: Screen[Any], *, read_only: bool) -> Iterator[MenuEntry]:
+    """The keys of a screen and those that work everywhere; of a dialog its own."""
+    scope: str | None = getattr(of, "SCOPE", None)
+    groups = ((str(scope), of_scope(scope)), ("Everywhere", of_scope(Scope.GLOBAL))) if scope else ()
+    for group, actions in groups or (("", dialog_keys(of)),):
+        for each in allowed(actions, read_only=read_only):
+            keys, cli = " ".join(map(shown, each.keys)), f"spark-tui {each.cli}" if each.cli else ""
+            run = partial(of.run_action, each.id if not scope or hasattr(of, f"action_{each.id}") else f"app.{each.id}")
+            yield MenuEntry(each.id, group, each.label, each.help, keys, run, cli)
 
 
 def dialog_keys(dialog: Screen[Any]) -> tuple[Action, ...]:
@@ -85,28 +72,6 @@ def dialog_keys(dialog: Screen[Any]) -> tuple[Action, ...]:
         if active.node is dialog and active.enabled and active.binding.description and key not in TAB_KEYS:
             keys.setdefault((active.binding.action, active.binding.description), []).append(key)
     return tuple(Action(id_, tuple(of), label, "") for (id_, label), of in keys.items())
-
-
-def _lines(action: Action, width: int) -> list[Content]:
-    keys = (f"{' '.join(shown(key) for key in action.keys):<{KEYS_WIDTH}} ", "bold $footer-key-foreground")
-    if not action.help:  # of a dialog: the label says it all, and may be long
-        return hanging(Content.assemble(keys), Content(action.label), KEYS_WIDTH + 1, width)
-    label = Content.assemble(keys, f"{action.label:<{LABEL_WIDTH}}")
-    indent = KEYS_WIDTH + 1 + LABEL_WIDTH
-    room, words = cells_left(width, indent), Content.styled(action.help, "$dim")
-    if not action.cli:
-        return hanging(label, words, indent, width)
-    cli = Content.styled(f"spark-tui {action.cli}", "$secondary")
-    beside = cells_left(room, 2, cli.cell_length)  # what a command leaves to the help on one line
-    wanted = max(HELP_WIDTH, min(MOST_HELP_WIDTH, room - 2 - CLI_WIDTH))
-    column = min(wanted, beside) if width >= CLI_FROM else 0
-    if words.cell_length <= (column or beside):
-        gap = " " * max(2, (column or beside) + 2 - words.cell_length)
-        return hanging(label, Content.assemble(words, gap, cli), indent, width)
-    # A command is not broken: where it has no room beside the help it stands below, in the same column; on a narrow
-    # screen they all end at the right edge.
-    below = indent + column + 2 if column else max(indent, width - cli.cell_length)
-    return [*hanging(label, words, indent, width), *hanging(Content(""), cli, below, width)]
 
 
 # --- tour -------------------------------------------------------------------------------------------------
@@ -170,5 +135,5 @@ class TourScreen(QuietModal[None]):
     def compose(self) -> ComposeResult:
         with VerticalScroll(classes="dialog", id="tour") as dialog:
             dialog.border_title = "Quick tour"
-            dialog.border_subtitle = "Esc close"
+            dialog.border_subtitle = key_hints("Esc close")
             yield TourText()

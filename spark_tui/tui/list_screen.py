@@ -243,7 +243,8 @@ async def go(app: FrameApp, mode: str, id_: str = "", *, engine: str = "", row: 
     """Shows a screen, with that engine selected or the cursor on that row, and runs an action there."""
     if engine:
         app.selected = engine
-    await app.switch_mode(mode)
+    if app.current_mode != mode:
+        await app.turn_to(mode)
     screen = app.screen
     if row and isinstance(screen, ListScreen):
         if screen.FILTER:

@@ -15,6 +15,7 @@ from textual.widgets import Button, Input, Static
 
 from spark_tui.base.page import Cell, Column, Table, Tone, cells
 from spark_tui.tui.dialog import Dialog
+from spark_tui.tui.format import key_hints
 from spark_tui.tui.textual_private import QuietModal
 from spark_tui.tui.widgets.page import one_line
 from spark_tui.tui.widgets.row_list import RowList
@@ -133,7 +134,7 @@ class TextDialog(Dialog[str | None]):
     def compose(self) -> ComposeResult:
         with Vertical(classes="dialog") as dialog:
             dialog.border_title = one_line(self._title)
-            dialog.border_subtitle = "Enter OK  Esc cancel"
+            dialog.border_subtitle = key_hints("Enter OK  Esc cancel")
             yield Static(one_line(self._hint, "$dim"), classes="dialog-text")
             yield Input(self._value, placeholder=self._placeholder, compact=True, select_on_focus=False)
 
@@ -155,7 +156,7 @@ class ChoiceDialog(Dialog[str | None]):
     def compose(self) -> ComposeResult:
         with Vertical(classes="dialog") as dialog:
             dialog.border_title = one_line(self._title)
-            dialog.border_subtitle = "Enter choose  Esc cancel"
+            dialog.border_subtitle = key_hints("Enter choose  Esc cancel")
             yield RowList(id="choices")
 
     def on_mount(self) -> None:
@@ -191,7 +192,7 @@ class YankMenu(QuietModal[Yank | None]):
     def compose(self) -> ComposeResult:
         with Vertical(classes="dialog") as dialog:
             dialog.border_title = "Copy"
-            dialog.border_subtitle = "letter or Enter copy  Esc cancel"
+            dialog.border_subtitle = key_hints("letter or Enter copy  Esc cancel")
             yield MenuList()
 
     def on_mount(self) -> None:

@@ -2,30 +2,44 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from spark_tui.base.actions import Scope, key_of, of_scope, shown, use_keys
 from spark_tui.catalog.fit.screen.presets import PresetsScreen
 from spark_tui.run.launch.screen import LaunchForm
-from spark_tui.tui.help import CLI_FROM, HelpScreen, KeyTable, TourScreen, tour
+from spark_tui.tui.help import HelpScreen, TourScreen, tour
 from spark_tui.tui.widgets.bars import KeyBar
 from spark_tui.use.connect.screen import ConnectScreen
 from tests.tui.kit import QWEN, Sight, kit_of, seen
 
 
-@pytest.mark.parametrize("width", [72, CLI_FROM, 109, 122, 180])
-@pytest.mark.parametrize("scope", list(Scope))
-def test_no_command_is_broken_and_no_line_is_too_long(scope: Scope, width: int) -> None:
-    lines = KeyTable(scope, read_only=False).say(width).plain.split("\n")
-    assert all(len(line) <= width for line in lines)
-    for action in (*of_scope(scope), *of_scope(Scope.GLOBAL)):
-        if action.cli:
-            assert any(line.rstrip().endswith(f"spark-tui {action.cli}") for line in lines), action.id
+@pytest.mark.parametrize("size", [(80, 24), (120, 36), (200, 50)])
+async def test_a_command_is_whole_or_left_out_and_the_keys_stand_first(size: tuple[int, int]) -> None:
+    async with seen(kit_of(QWEN), size, "3", "question_mark") as sight:
+        sight.on(HelpScreen)
+        lines = sight.text.split("\n")
+        for action in of_scope(Scope.PRESETS)[:5]:
+            keys = " ".join(map(shown, action.keys))
+            [line] = [line for line in lines if re.search(rf"[|│] *\S? *{re.escape(keys)} +{action.label} ", line)]
+            assert f"spark-tui {action.cli}" in line or "spark-tui" not in line
+        assert (sum("spark-tui" in line for line in lines) > 3) == (size[0] > 80)
 
 
-def test_commands_stand_in_one_column_where_there_is_room_for_it() -> None:
-    lines = KeyTable(Scope.MODELS, read_only=False).say(122).plain.split("\n")
-    assert len({line.index("spark-tui ") for line in lines if "spark-tui " in line}) == 1
+async def test_what_is_typed_filters_the_keys_and_enter_does_the_first() -> None:
+    async with seen(kit_of(QWEN), (120, 36), "3", "question_mark") as sight:
+        await sight.type("revers")
+        await sight.press("enter")
+        assert sight.on(PresetsScreen)._search.reverse
+
+
+async def test_in_the_help_of_a_dialog_a_key_is_the_dialogs_own() -> None:
+    async with seen(kit_of(QWEN), (120, 36), "3", "enter", "f1") as sight:
+        sight.on(HelpScreen)
+        await sight.type("back")
+        await sight.press("enter")
+        await sight.until(lambda: isinstance(sight.app.screen, PresetsScreen))
 
 
 @pytest.mark.parametrize(

@@ -8,13 +8,15 @@ import pytest
 from msgspec.structs import replace
 
 from spark_tui.app.control_centre import SparkApp
-from spark_tui.app.home.palette import Palette, PaletteEntry, ThemeChooser, entries, rank
+from spark_tui.app.home.palette import ThemeChooser, entries
 from spark_tui.base.files import ScreenFolder
 from spark_tui.base.settings import Settings
+from spark_tui.catalog.fit.screen.presets import PresetsScreen
 from spark_tui.catalog.presets.model.preset import PRESETS
 from spark_tui.observe.engines.screen.logs import LogsScreen
 from spark_tui.run.launch.screen import LaunchForm
 from spark_tui.tui.format import ASCII, UNICODE
+from spark_tui.tui.menu import Menu, MenuEntry, rank
 from spark_tui.tui.modals import ConfirmScreen
 from spark_tui.tui.themes import SPARK_ANSI
 from spark_tui.tui.widgets.row_list import RowList
@@ -23,8 +25,8 @@ from tests.kit import Kit
 from tests.tui.kit import GEMMA, QWEN, Sight, kit_of, seen
 
 
-def found(*labels: str) -> list[PaletteEntry]:
-    return [PaletteEntry(label, "Group", label, "", "", lambda: None) for label in labels]
+def found(*labels: str) -> list[MenuEntry]:
+    return [MenuEntry(label, "Group", label, "", "", lambda: None) for label in labels]
 
 
 @pytest.mark.parametrize(
@@ -61,7 +63,7 @@ def running(*, files: ScreenFolder | None = None) -> Kit:
 
 async def palette(sight: Sight, typed: str, *keys: str) -> None:
     await sight.press("colon")
-    sight.on(Palette)
+    sight.on(Menu)
     await sight.type(typed)
     await sight.press(*keys)
 
@@ -114,7 +116,7 @@ async def test_it_opens_over_the_prompt_of_the_chat() -> None:
     async with seen(running(), (120, 36), "6") as sight:
         sight.on(ChatScreen)
         await sight.press("ctrl+p")
-        sight.on(Palette)
+        sight.on(Menu)
 
 
 async def test_what_was_chosen_is_first_the_next_time_the_program_runs(tmp_path: Path) -> None:
@@ -149,3 +151,23 @@ async def test_the_screen_below_the_themes_is_seen_in_sixteen_colours() -> None:
         rows = app.screen._compositor.render_strips(app.size)
         text = "\n".join("".join(segment.text for segment in row) for row in rows)
     assert "1 Home" in text and "spark-dark" in text
+
+
+@pytest.mark.parametrize(
+    ("typed", "id_"),
+    [
+        ("update", "update_preset"), ("free memory", "drop_cache"), ("exit", "quit"), ("speed", "start_bench"),
+        ("fast", "start_bench"), ("download", "search_hub"), ("upgrade image", "update_preset"),
+    ],
+)  # fmt: skip
+async def test_actions_of_every_screen_are_found_by_the_words_that_people_use(typed: str, id_: str) -> None:
+    async with seen(kit_of(QWEN), (120, 36), "1") as sight:
+        assert isinstance(sight.app, SparkApp)
+        assert id_ in [each.id for each in rank(tuple(entries(sight.app)), typed, ())][:6]
+
+
+async def test_an_action_of_another_screen_goes_there_and_is_done() -> None:
+    async with seen(kit_of(QWEN, GEMMA), (120, 36), "1") as sight:
+        await palette(sight, "goes to presets: sort by", "enter")
+        screen = sight.on(PresetsScreen)
+        await sight.until(lambda: screen._search.sort != "preset")

@@ -3,33 +3,31 @@
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import partial
-from inspect import isawaitable
 from typing import ClassVar, Final
 
-from msgspec import Struct
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
-from textual.widgets import Input
 
 from spark_tui.app.config.show import value_text
-from spark_tui.base.actions import Scope, action, allowed, key_of, known_actions
+from spark_tui.base.actions import LOOKED_FOR_AS, Scope, action, allowed, key_of, known_actions
 from spark_tui.base.errors import SparkError
 from spark_tui.base.finding import value_of
-from spark_tui.base.page import Cell, Column, Row, Section, Table, Tone, cells
+from spark_tui.base.page import Column, Row, Section, Table, cells
 from spark_tui.base.settings import KEYS, THEME_NAMES
-from spark_tui.base.text import clean_line, truncate
+from spark_tui.base.text import clean_line
 from spark_tui.base.untrusted import load_json
 from spark_tui.catalog.presets.feature import LIBRARY
 from spark_tui.catalog.presets.model.preset import PRESETS, Preset
 from spark_tui.machine.settings import config_of, user_themes
 from spark_tui.observe.explain.feature import ENGINES
+from spark_tui.tui.format import key_hints
 from spark_tui.tui.frame import FrameApp, FrameScreen
 from spark_tui.tui.list_screen import go
+from spark_tui.tui.menu import Menu, MenuEntry
 from spark_tui.tui.modals import TextDialog
 from spark_tui.tui.textual_private import QuietModal
 from spark_tui.tui.themes import own_theme
@@ -40,10 +38,6 @@ NOT_LISTED: Final = ("command_palette", "help_anywhere")
 """The palette itself; and the help a second time."""
 RECENT_FILE: Final = "palette-recent"
 MOST_RECENT: Final = 8
-MOST_LABEL: Final = 40
-MOST_WIDTH: Final = 100
-BESIDE: Final = 16
-"""Cells of the dialog's width that labels and details do not have: frame, cursor, gaps, key, scroll bar."""
 IN_TABLES: Final = ("keymap", "hosts", "clusters")
 """Settings with many values, which have commands of their own."""
 ENGINE_VERBS: Final = (
@@ -59,18 +53,7 @@ ENGINE_VERBS: Final = (
 )
 
 
-class PaletteEntry(Struct, frozen=True):
-    """One row. `id` stays the same from run to run; `run` does it."""
-
-    id: str
-    group: str
-    label: str
-    detail: str
-    key: str
-    run: Callable[[], object]
-
-
-def entries(app: FrameApp) -> Iterator[PaletteEntry]:
+def entries(app: FrameApp) -> Iterator[MenuEntry]:
     """All that can be done now: on this screen, everywhere, and to each thing by its name."""
     yield from _actions(app)
     yield from _engines(app)
@@ -78,30 +61,39 @@ def entries(app: FrameApp) -> Iterator[PaletteEntry]:
     library = value_of(app.world[LIBRARY])
     for each in library.entries if library is not None else ():
         id_, detail = each.model.id, each.model.completeness.value
-        yield PaletteEntry(f"model {id_}", "Models", clean_line(id_), detail, "", partial(go, app, "models", row=id_))
-    yield PaletteEntry("theme", "Settings", "theme", "choose with a preview", "", partial(choose_theme, app))
+        yield MenuEntry(f"model {id_}", "Models", clean_line(id_), detail, "", partial(go, app, "models", row=id_))
+    yield MenuEntry("theme", "Settings", "theme", "choose with a preview", "", partial(choose_theme, app))
     for key in KEYS:
         if key not in (*IN_TABLES, "theme"):
             value = value_text(getattr(app.context.settings, key))
-            yield PaletteEntry(
+            yield MenuEntry(
                 f"setting {key}", "Settings", key, value or "not set", "", partial(change_setting, app, key)
             )
 
 
-def _actions(app: FrameApp) -> Iterator[PaletteEntry]:
+def _actions(app: FrameApp) -> Iterator[MenuEntry]:
+    """Those of this screen and of every screen; of other screens what is a command too, which goes there first."""
     screen, named = app.screen, set[str]()
     scope = getattr(screen, "SCOPE", Scope.GLOBAL)
-    known = allowed(known_actions(), read_only=app.context.settings.read_only)
+    known = [a for a in allowed(known_actions(), read_only=app.context.settings.read_only) if a.id not in NOT_LISTED]
     for each in sorted(known, key=lambda each: each.scope == Scope.GLOBAL):
         offered = not isinstance(screen, FrameScreen) or screen.offers(each.id)
-        if each.scope in (scope, Scope.GLOBAL) and each.id not in NOT_LISTED and each.label not in named and offered:
+        if each.scope in (scope, Scope.GLOBAL) and each.label not in named and offered:
             named.add(each.label)  # of two with the same label, the screen's own does it
             name = each.id if hasattr(screen, f"action_{each.id}") else f"app.{each.id}"
             group = "Everywhere" if each.scope == Scope.GLOBAL else str(each.scope)
-            yield PaletteEntry(each.id, group, each.label, each.help, key_of(each.id), partial(screen.run_action, name))
+            run, words = partial(screen.run_action, name), LOOKED_FOR_AS.get(each.id, "")
+            yield MenuEntry(each.id, group, each.label, each.help, key_of(each.id), run, words=words)
+    for each in known:
+        mode = each.scope.lower().replace(" ", "_")
+        shown = any(hasattr(app, f"action_{verb}_{mode}") for verb in ("show", "open"))
+        if each.scope not in (scope, Scope.GLOBAL) and each.cli and shown:
+            detail = f"goes to {each.scope}: {each.help}"
+            run, words = partial(go, app, mode, each.id), LOOKED_FOR_AS.get(each.id, "")
+            yield MenuEntry(each.id, "Other screens", each.label, detail, "", run, words=words)
 
 
-def _engines(app: FrameApp) -> Iterator[PaletteEntry]:
+def _engines(app: FrameApp) -> Iterator[MenuEntry]:
     for view in app.world.known(ENGINES):
         name = clean_line(view.name)
         for verb, mode, id_, running in ENGINE_VERBS:
@@ -110,60 +102,21 @@ def _engines(app: FrameApp) -> Iterator[PaletteEntry]:
             if id_ and action(id_).dangerous and app.context.settings.read_only:
                 continue
             run = partial(go, app, mode, id_, engine=view.name)
-            yield PaletteEntry(
-                f"{verb} {view.name}", "Engines", f"{name}  {verb}", "", key_of(id_ or f"show_{mode}"), run
-            )
+            yield MenuEntry(f"{verb} {view.name}", "Engines", f"{name}  {verb}", "", key_of(id_ or f"show_{mode}"), run)
 
 
-def _presets(app: FrameApp) -> Iterator[PaletteEntry]:
+def _presets(app: FrameApp) -> Iterator[MenuEntry]:
     may_launch = not app.context.settings.read_only
     for preset in app.world[PRESETS].presets:
         name, title = clean_line(preset.name), clean_line(preset.facts.title)
         if may_launch:
             run = partial(launch, app, preset)
-            yield PaletteEntry(f"launch {name}", "Presets", f"{name}  launch", title, key_of("launch_preset"), run)
+            yield MenuEntry(f"launch {name}", "Presets", f"{name}  launch", title, key_of("launch_preset"), run)
         show = partial(go, app, "presets", row=preset.name)
-        yield PaletteEntry(f"preset {name}", "Presets", f"{name}  open", title, key_of("show_presets"), show)
+        yield MenuEntry(f"preset {name}", "Presets", f"{name}  open", title, key_of("show_presets"), show)
 
 
-# --- search -----------------------------------------------------------------------------------------------
-
-
-def rank(found: Sequence[PaletteEntry], typed: str, recent: Sequence[str]) -> list[PaletteEntry]:
-    """Those that every typed word finds, the best first; what was used lately before its equals. Without words: what
-    was used lately, then all in their order."""
-    words, late = typed.lower().split(), {id_: len(recent) - at for at, id_ in enumerate(recent)}
-    if not words:
-        return sorted(found, key=lambda each: -late.get(each.id, 0))
-    scored = []
-    for each in found:
-        label = each.label.lower()
-        rest = f"{each.detail} {each.group} {each.id}".lower()
-        points = [max(2 * _likeness(word, label), _likeness(word, rest, whole=True)) for word in words]
-        if all(points):
-            scored.append((sum(points) + late.get(each.id, 0) / 10, each))
-    return [each for _, each in sorted(scored, key=lambda pair: -pair[0])]
-
-
-def _likeness(word: str, text: str, *, whole: bool = False) -> float:
-    """How well a word is found in a text: at the start of a word, inside one, or letter by letter; 0 not at all.
-    `whole`: not letter by letter, which finds something in every long text."""
-    begun = re.search(rf"(?<![^\W_]){re.escape(word)}", text)
-    if begun is not None:
-        return 30.0 - min(begun.start(), 20) / 10
-    at = text.rfind(word)
-    if at >= 0:
-        return 20.0 - min(at, 20) / 10
-    if whole:
-        return 0.0
-    place, gaps = -1, 0
-    for letter in word:
-        here = text.find(letter, place + 1)
-        if here < 0:
-            return 0.0
-        gaps += here - place - 1 if place >= 0 else 0
-        place = here
-    return max(1.0, 10.0 - gaps)
+# --- what was chosen --------------------------------------------------------------------------------------
 
 
 class Recent:
@@ -191,14 +144,13 @@ def open_palette(app: FrameApp) -> None:
     """Asks, remembers what was chosen, and does it."""
     recent = Recent(app)
 
-    def chosen(entry: PaletteEntry | None) -> None:
+    def chosen(entry: MenuEntry | None) -> None:
         if entry is not None:
             recent.add(entry.id)
-            done = entry.run()
-            if isawaitable(done):
-                app.run_worker(done, exit_on_error=False, group="palette")
+            entry.start(app)
 
-    app.push_screen(Palette(entries(app), recent.ids), chosen)
+    about = "action, engine, preset, model, setting"
+    app.push_screen(Menu("Palette", entries(app), placeholder=about, recent=recent.ids), chosen)
 
 
 def launch(app: FrameApp, preset: Preset) -> None:
@@ -246,65 +198,6 @@ def _keep(app: FrameApp, key: str, text: str) -> None:
 # --- screens ----------------------------------------------------------------------------------------------
 
 
-class Palette(QuietModal[PaletteEntry | None]):
-    """A field, and below it what the typed words find."""
-
-    CSS_PATH = "palette.tcss"
-    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (100, "-normal")]  # noqa: RUF012 - Textual's shape
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,ctrl+p", "cancel", "Close", priority=True),
-        Binding("up", "list('move', -1)", "Up", show=False, priority=True),
-        Binding("down", "list('move', 1)", "Down", show=False, priority=True),
-        Binding("pageup", "list('page', -1)", "Page up", show=False, priority=True),
-        Binding("pagedown", "list('page', 1)", "Page down", show=False, priority=True),
-    ]
-
-    def __init__(self, found: Iterable[PaletteEntry], recent: Sequence[str]) -> None:
-        super().__init__()
-        self._recent = tuple(recent)
-        self._found = {each.id: each for each in found}
-        self._room = 0
-
-    def compose(self) -> ComposeResult:
-        with Vertical(classes="dialog") as dialog:
-            dialog.border_title = "Palette"
-            dialog.border_subtitle = "Enter run  Esc close"
-            yield Input(placeholder="action, engine, preset, model, setting", compact=True)
-            yield RowList(id="entries")
-
-    def on_resize(self) -> None:
-        self._room = max(20, min(MOST_WIDTH, self.app.size.width * 96 // 100) - BESIDE)
-        self._show(self.query_one(Input).value)
-
-    def on_input_changed(self, event: Input.Changed) -> None:
-        self._show(event.value)
-
-    def _show(self, typed: str) -> None:
-        found = rank(tuple(self._found.values()), typed, self._recent)
-        groups = tuple("Recent" if each.id in self._recent else each.group for each in found) if not typed else ()
-        label = min(MOST_LABEL, self._room // 2, max((len(each.label) for each in self._found.values()), default=0))
-        detail = self._room - label
-        rows = tuple(  # padded: the columns stay where they are while somebody types
-            (
-                Cell(truncate(each.label, label).ljust(label), Tone.STRONG),
-                Cell(truncate(clean_line(each.detail), detail).ljust(detail), Tone.QUIET),
-                Cell(each.key, Tone.GOOD),
-            )
-            for each in found
-        )
-        columns = (Column("", least=8), Column("", keep=1, least=8), Column("", right=True))
-        rows_list = self.query_one(RowList)
-        rows_list.show_table(Table(columns, rows, tuple(each.id for each in found), "No matches.", groups))
-        rows_list.action_edge(-1)
-
-    def action_list(self, what: str, step: int) -> None:
-        rows = self.query_one(RowList)
-        (rows.action_move if what == "move" else rows.action_page)(step)
-
-    def on_input_submitted(self) -> None:
-        self.dismiss(self._found.get(self.query_one(RowList).key))
-
-
 class ThemeChooser(QuietModal[str | None]):
     """The themes; the one under the cursor is shown at once. Esc goes back to the one before."""
 
@@ -319,7 +212,7 @@ class ThemeChooser(QuietModal[str | None]):
     def compose(self) -> ComposeResult:
         with Vertical(classes="dialog") as dialog:
             dialog.border_title = "Theme"
-            dialog.border_subtitle = "Enter choose  Esc cancel"
+            dialog.border_subtitle = key_hints("Enter choose  Esc cancel")
             yield RowList(id="themes")
             yield Page(id="theme-problems")
 

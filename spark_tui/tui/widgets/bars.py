@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from textual.content import Content
-from textual.events import Click
 
 from spark_tui.base.actions import Action, key_of, shown
 from spark_tui.base.engine.container import DaemonFacts
@@ -119,7 +118,6 @@ class ActivityLine(Line):
         self._glyphs = glyphs
         self.activities: tuple[Activity, ...] = ()
         self.alarms: tuple[Finding, ...] = ()
-        self._ends: list[tuple[int, str]] = []
 
     def renew(self) -> None:
         self.display = bool(self.activities or self.alarms)
@@ -127,7 +125,6 @@ class ActivityLine(Line):
 
     def say(self, width: int) -> Content:
         """`1 gpt-oss-20b loading 62% ~1m10s   2 download Qwen3-8B 16%   7 bench 12 of 24`."""
-        self._ends = []
         line = self._alarm(width)
         for number, each in enumerate(self.activities):
             key = Content.styled(key_of(each.show), "bold $footer-key-foreground")
@@ -137,8 +134,7 @@ class ActivityLine(Line):
                 more = Content.styled(f"   +{rest} more" if number or self.alarms else "", "$dim")
                 line = Content.assemble(line, more if number or self.alarms else item)
                 break
-            line = Content.assemble(line, item)
-            self._ends.append((line.cell_length, each.show))
+            line = Content.assemble(line, fmt.pressable(item, f"app.{each.show}"))
         return line.truncate(width, ellipsis=True)
 
     def _alarm(self, width: int) -> Content:
@@ -154,12 +150,6 @@ class ActivityLine(Line):
             line = Content.assemble(line, "  ", fmt.safe(alarm.remedy, "$dim"))
         room = cells_left(width, others.cell_length, MORE_CELLS if self.activities else 0)
         return Content.assemble(line.truncate(room, ellipsis=True), others)
-
-    async def on_click(self, event: Click) -> None:
-        """Shows the screen that has the details."""
-        show = next((show for end, show in self._ends if event.x < end), "")
-        if show:
-            await self.app.run_action(f"app.{show}")
 
 
 class TabBar(Line):
@@ -178,7 +168,7 @@ class TabBar(Line):
             here = tab.id == self._current
             key = shown(tab.keys[0])
             text = f"[{key} {tab.label}]" if here else f" {key} {tab.label} "
-            parts.append(Content.styled(text, "bold $primary" if here else "$dim"))
+            parts.append(fmt.pressable(Content.styled(text, "bold $primary" if here else "$dim"), f"app.{tab.id}"))
             parts.append(Content(gap))
         return Content.assemble(*parts).truncate(width, ellipsis=False)
 
@@ -207,8 +197,9 @@ class KeyBar(Line):
         right = self._docker()
         parts: list[Content] = [Content(" ")]
         for action in self._fitting(cells_left(width, right.cell_length, 3)):
-            key = shown(action.keys[0])
-            parts += [Content.styled(key, "bold $footer-key-foreground"), Content.styled(f" {action.label}  ", "$dim")]
+            key = (shown(action.keys[0]), "bold $footer-key-foreground")
+            part = Content.assemble(key, (f" {action.label}  ", "$dim"))
+            parts.append(fmt.pressable(part, fmt.presses(action.keys[0])))
         return spread(Content.assemble(*parts), right, width)
 
     def _fitting(self, room: int) -> list[Action]:

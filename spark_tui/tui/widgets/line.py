@@ -25,6 +25,7 @@ class Line(Static):
 
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:  # noqa: A002 - Textual's name
         super().__init__(Content(""), id=id, classes=classes)
+        self.set_reactive(Line.auto_links, False)  # nothing is underlined, or repainted under the mouse
         self._said: Content | None = None
 
     def say(self, width: int) -> Content:

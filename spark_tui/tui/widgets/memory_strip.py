@@ -56,7 +56,8 @@ class MemoryStrip(Line):
             cells = cells_left(width, len(LABEL), figures.cell_length)
             if cells >= LEAST_BAR * (1 + details):
                 break
-        return Content.assemble(label, self._bar(parts, max(10, cells)), figures)
+        line = Content.assemble(label, self._bar(parts, max(10, cells)), figures)
+        return fmt.pressable(line, "app.open_memory")
 
     def _figures(self, memory: MemInfo, details: int) -> Content:
         """`56.2 GiB available of 121.7  PSI 0.0`; fewer words where it is narrow, but trouble always shows."""

@@ -19,10 +19,11 @@ from textual.style import Style
 
 from spark_tui.base.page import Table, column_widths
 from spark_tui.base.text import cells_left, clean_line
-from spark_tui.tui.format import MAX_CELL, TONE_STYLES, UNICODE, Glyphs, column_titles, safe
+from spark_tui.tui.format import MAX_CELL, TONE_STYLES, UNICODE, Glyphs, column_titles, pressable, safe
 from spark_tui.tui.widgets.line import strip_of
 
 GAP = 2
+RIGHT_BUTTON: Final = 3
 MARK = 2
 """Cells on the left for the cursor's sign: a background alone is not seen on every terminal."""
 HEADINGS_FROM = 12
@@ -61,6 +62,14 @@ class RowList(ScrollView, can_focus=True):
             self.row_list = row_list
             self.key = key
 
+    class TitlePressed(Message):
+        """A column's title was clicked; `column` is its place in the table."""
+
+        def __init__(self, row_list: RowList, column: int) -> None:
+            super().__init__()
+            self.row_list = row_list
+            self.column = column
+
     def __init__(
         self,
         empty: Content = Content(""),  # noqa: B008 - immutable
@@ -70,6 +79,7 @@ class RowList(ScrollView, can_focus=True):
         id: str | None = None,  # noqa: A002 - Textual's name
     ) -> None:
         super().__init__(id=id)
+        self.set_reactive(RowList.auto_links, False)
         self._table = NO_ROWS
         self._empty = empty
         self._titles = titles
@@ -192,10 +202,18 @@ class RowList(ScrollView, can_focus=True):
     def action_edge(self, step: int) -> None:
         self.cursor = 0 if step < 0 else len(self._table.ids) - 1
 
-    def on_click(self, event: Click) -> None:
+    async def on_click(self, event: Click) -> None:
+        """Moves the cursor there; a second click does what Enter does, the right button shows what can be done."""
         line = self._line_at(event.y)
         if isinstance(line, int):
             self.cursor = line
+            if event.button == RIGHT_BUTTON:
+                await self.app.run_action("help")
+            elif event.chain == 2:
+                self.app.simulate_key("enter")
+
+    def action_press_title(self, column: int) -> None:
+        self.post_message(self.TitlePressed(self, column))
 
     def _line_at(self, y: int) -> int | str | None:
         """What stands at a height of the widget: a row's number, a heading, or None."""
@@ -226,7 +244,9 @@ class RowList(ScrollView, can_focus=True):
             lines = self._empty.wrap(width) if width else []
             content = lines[y] if y < len(lines) else content
         elif self._titles and y == 0:
-            content = self._line([Content.styled(title, "$dim") for title in column_titles(table)], width)
+            titles = enumerate(column_titles(table))
+            heads = (pressable(Content.styled(title, "$dim"), f"press_title({at})") for at, title in titles)
+            content = self._line([*heads], width)
         elif isinstance(line, int):
             widths = self._widths()
             cells = [

@@ -102,7 +102,7 @@ class DraftDialog(QuietModal[str | None]):
             page.show(refusal_page(self._problem))
         else:
             page.show(sentence_page("Reading the model..."))
-        self.query_one("#draft").border_subtitle = keys
+        self.query_one("#draft").border_subtitle = fmt.key_hints(keys)
 
     def _command(self) -> str:
         if self._draft is None:

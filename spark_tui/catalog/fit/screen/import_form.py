@@ -20,6 +20,7 @@ from spark_tui.base.shell import find_commands, first_variable, with_newlines
 from spark_tui.catalog.fit.show.preset_files import import_page
 from spark_tui.catalog.presets.model.preset import PRESETS, Origin
 from spark_tui.catalog.presets.use.imports import ImportOutcome, PastedText, RecipeStore, import_recipes
+from spark_tui.tui.format import key_hints
 from spark_tui.tui.textual_private import PasteInput, QuietModal
 from spark_tui.tui.widgets.page import Page
 
@@ -89,7 +90,7 @@ class ImportForm(QuietModal[bool]):
     def compose(self) -> ComposeResult:
         with Vertical(classes="dialog", id="import") as dialog:
             dialog.border_title = "Import recipes"
-            dialog.border_subtitle = "Enter import   Esc back"
+            dialog.border_subtitle = key_hints("Enter import   Esc back")
             yield SourceInput(
                 value=DEMO_SOURCE if self._core.demo else "",
                 placeholder="path, e.g. ~/spark-vllm-docker/recipes, or docker run ...",
@@ -123,7 +124,7 @@ class ImportForm(QuietModal[bool]):
             return
         self._imported = self._imported or report.count(ImportOutcome.IMPORTED) > 0
         page.show(import_page(report))
-        self.query_one("#import").border_subtitle = "Enter import   PgDn report   Esc back"
+        self.query_one("#import").border_subtitle = key_hints("Enter import   PgDn report   Esc back")
         self.query_one("#report-scroll", VerticalScroll).scroll_home(animate=False)
 
     def action_scroll_report(self, step: int) -> None:

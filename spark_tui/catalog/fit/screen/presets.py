@@ -45,12 +45,14 @@ from spark_tui.observe.explain.feature import ENGINES
 from spark_tui.observe.metrics.use.history import History
 from spark_tui.observe.results.feature import PROOFS
 from spark_tui.tui.form_screen import FORM_CSS, FormField, FormScreen, Given
+from spark_tui.tui.format import key_hints, pressable
 from spark_tui.tui.frame import acting, bindings
 from spark_tui.tui.list_screen import LIST_CSS, ListScreen
 from spark_tui.tui.modals import ConfirmScreen
 from spark_tui.tui.textual_private import QuietModal
 from spark_tui.tui.widgets.line import Line, packed
 from spark_tui.tui.widgets.page import Page
+from spark_tui.tui.widgets.row_list import RowList
 from spark_tui.tui.yank import Yank
 
 RAIL_COLUMNS = 150
@@ -79,7 +81,10 @@ class FinderBar(Line):
 
     def say(self, width: int) -> Content:
         parts = [
-            Content.assemble((key_of(id_), "bold $primary"), " ", (text, "bold $accent" if is_set else "$dim"))
+            pressable(
+                Content.assemble((key_of(id_), "bold $primary"), " ", (text, "bold $accent" if is_set else "$dim")),
+                f"screen.{id_}",
+            )
             for (text, is_set), id_ in zip(present.asked(self.search), _ACTIONS_OF_PARTS, strict=True)
         ]
         return Content("\n").join(packed(parts, Content("  "), width))
@@ -98,7 +103,7 @@ class CompareScreen(QuietModal[None]):
     def compose(self) -> ComposeResult:
         with Vertical(classes="dialog", id="comparison") as dialog:
             dialog.border_title = "Compare presets"
-            dialog.border_subtitle = "Up, Down scroll  Esc back"
+            dialog.border_subtitle = key_hints("Up, Down scroll  Esc back")
             with VerticalScroll():
                 yield Page(id="compared")
 
@@ -456,6 +461,12 @@ class PresetsScreen(ListScreen):
     def action_reverse_presets(self) -> None:
         self._ask(reverse=not self._search.reverse)
         self.rows.cursor = 0
+
+    def on_row_list_title_pressed(self, message: RowList.TitlePressed) -> None:
+        """A click on a column's title sorts by it, a second one the other way round."""
+        column = list(present.COLUMNS)[message.column]
+        if column in SORTS:
+            self._ask(sort=column, reverse=column == self._search.sort and not self._search.reverse)
 
     def action_next_use(self) -> None:
         """After the last use comes any."""

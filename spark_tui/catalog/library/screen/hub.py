@@ -88,7 +88,7 @@ class SearchDialog(QuietModal[str | None]):
     def compose(self) -> ComposeResult:
         with Vertical(classes="dialog", id="search") as dialog:
             dialog.border_title = "Search the Hub"
-            dialog.border_subtitle = "Enter search / open   Esc back"
+            dialog.border_subtitle = fmt.key_hints("Enter search / open   Esc back")
             with Horizontal(id="search-fields"):
                 for name, hint in self.FIELDS:
                     value = getattr(self._search, name)
@@ -263,7 +263,7 @@ class FetchDialog(Dialog[str | None]):
                 rows.styles.height = min(len(plan.choices), 12)
                 rows.show_table(downloads.choices_table(plan))
                 rows.focus()
-        self.query_one("#fetch").border_subtitle = self._keys()
+        self.query_one("#fetch").border_subtitle = fmt.key_hints(self._keys())
 
     def _keys(self) -> str:
         plan = self._plan

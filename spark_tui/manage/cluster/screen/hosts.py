@@ -16,6 +16,7 @@ from spark_tui.base.page import Page as Sections
 from spark_tui.base.quantities import gib
 from spark_tui.base.remote import RemoteHost, host_text, memory_words, serving_words
 from spark_tui.machine.nodes import Hosts, HostView
+from spark_tui.tui.format import key_hints
 from spark_tui.tui.textual_private import QuietModal
 from spark_tui.tui.widgets.page import Page
 from spark_tui.tui.widgets.row_list import RowList
@@ -44,10 +45,10 @@ class HostsDialog(QuietModal[RemoteHost | None]):
         with Vertical(classes="dialog", id="hosts") as dialog:
             dialog.border_title = "Other hosts"
             if self._hosts.known:
-                dialog.border_subtitle = "Enter open  ^r refresh  Esc back"
+                dialog.border_subtitle = key_hints("Enter open  ^r refresh  Esc back")
                 yield RowList(titles=True, id="host-list")
             else:
-                dialog.border_subtitle = "Esc back"
+                dialog.border_subtitle = key_hints("Esc back")
             yield Page(id="host-page")
 
     def on_mount(self) -> None:

@@ -618,7 +618,7 @@ class CompareAnswersScreen(QuietModal[None]):
         glyphs = cast("FrameApp", self.app).glyphs
         with Vertical(classes="dialog", id="compare") as dialog:
             dialog.border_title = fmt.safe(f"Two engines: {brief(self._asked)}")
-            dialog.border_subtitle = "Tab other side  ^g retry  Esc back"
+            dialog.border_subtitle = fmt.key_hints("Tab other side  ^g retry  Esc back")
             with Horizontal(id="compare-sides"):
                 for place, target in enumerate(self._targets):
                     with Vertical(classes="compare-side") as side:

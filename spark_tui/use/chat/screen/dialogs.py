@@ -56,7 +56,7 @@ class ConversationsDialog(QuietModal[str | None]):
     def compose(self) -> ComposeResult:
         with Vertical(classes="dialog", id="conversations") as dialog:
             dialog.border_title = "Saved conversations"
-            dialog.border_subtitle = KEYS_OF_NONE
+            dialog.border_subtitle = fmt.key_hints(KEYS_OF_NONE)
             yield Input(placeholder="search titles and messages", compact=True, select_on_focus=False)
             yield RowList(EMPTY, titles=True, id="kept")
             yield Static("", id="kept-problem")
@@ -83,7 +83,7 @@ class ConversationsDialog(QuietModal[str | None]):
         columns = (Column("title", least=16), Column("changed"), Column("asked", right=True), Column("model", keep=1))
         shown = replace(table, columns=columns, rows=tuple(cells[1:] for cells in table.rows))
         self.query_one(RowList).show_table(shown, NOT_FOUND if text.strip() else EMPTY)
-        self.query_one("#conversations").border_subtitle = KEYS if self._found else KEYS_OF_NONE
+        self.query_one("#conversations").border_subtitle = fmt.key_hints(KEYS if self._found else KEYS_OF_NONE)
 
     def _say(self, text: str) -> None:
         self.query_one("#kept-problem", Static).update(fmt.safe(text, "$warning"))
@@ -169,7 +169,7 @@ class ChatSettingsPanel(QuietModal[ChatSettings | None]):
         self._help = HELP | {row.key: row.help for row in rows}
         with Vertical(classes="dialog", id="chat-settings") as dialog:
             dialog.border_title = "For the next question"
-            dialog.border_subtitle = "^o save  Esc cancel"
+            dialog.border_subtitle = fmt.key_hints("^o save  Esc cancel")
             yield Static(Content.styled("system prompt", "$dim"))
             system = TextArea(
                 self._chosen.system,
