@@ -124,6 +124,20 @@ def test_two_curves_differ_without_colour(kind: GraphKind) -> None:
     assert len(set(MARKS[kind].swatches)) == 2
 
 
+def test_a_smaller_curve_within_a_larger_one_hides_none_of_its_height() -> None:
+    def tops(second: float) -> list[str]:
+        canvas = Canvas(10, 3)
+        draw_curves(canvas, GraphKind.FILLED, [[bar(69)] * 20, [bar(second)] * 20], SCALE)
+        return [row.text for row in canvas.lines()]
+
+    alone = Canvas(10, 3)
+    draw_curves(alone, GraphKind.FILLED, [[bar(69)] * 20], SCALE)
+    [top, *_] = [row.text for row in alone.lines() if row.text.strip()]
+    assert top in tops(30), "the row of its top is as it would be alone"
+    assert tops(30) != [row.text for row in alone.lines()], "and the smaller one is seen without colour"
+    assert tops(0) == [row.text for row in alone.lines()]
+
+
 def test_the_second_curve_above_the_first_has_a_band_below_it() -> None:
     shown = picture(Curve("p50", steady(20.0)), Curve("p95", steady(60.0)), kind=GraphKind.FILLED, height=12)
     column = [row.pens[MARGIN + 30] for row in shown.rows[1:-1]]

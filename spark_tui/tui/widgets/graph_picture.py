@@ -75,7 +75,7 @@ CURVE_PENS = (CellKind.FIRST, CellKind.SECOND)
 
 
 class GraphCharacters(Struct, frozen=True):
-    """The characters of one kind; `dot` is the second curve where it crosses the first, and all of it in ASCII."""
+    """The characters of one kind; `dot` is the second curve where there is no Braille, and a point."""
 
     dot: str
     threshold: str
@@ -128,7 +128,7 @@ def draw_curves(canvas: Canvas, kind: GraphKind, curves: Sequence[Sequence[Bucke
             continue
         if kind is GraphKind.FILLED:
             shade(canvas, curves[0], curve, scale, CellKind.SECOND)
-        _dots(canvas, curve, scale, MARKS[kind].dot)
+        _dots(canvas, curve, scale)
 
 
 def row_of(scale: Scale, value: float, rows: int) -> int:
@@ -171,9 +171,10 @@ def _area(canvas: Canvas, curve: Sequence[Bucket | None], scale: Scale) -> None:
             canvas.put(x, canvas.rows - 1 - row, filled, CellKind.FIRST)
 
 
-def _dots(canvas: Canvas, curve: Sequence[Bucket | None], scale: Scale, over: str) -> None:
-    """The second curve as one line, from the least to the greatest value of each bucket: jumps are joined. `over` marks
-    it in a cell of the first one."""
+def _dots(canvas: Canvas, curve: Sequence[Bucket | None], scale: Scale) -> None:
+    """The second curve as one line, from the least to the greatest value of each bucket: jumps are joined. In the
+    area of the first one it is a gap, in its own colour, and the area stays as high as it is; at its foot, which is
+    nothing, it is not drawn."""
     before: tuple[int, int] | None = None
     for number, bucket in enumerate(curve):
         if bucket is None:
@@ -186,10 +187,11 @@ def _dots(canvas: Canvas, curve: Sequence[Bucket | None], scale: Scale, over: st
         for level in range(first, last + 1):
             x, row = number // 2, canvas.rows - 1 - level // 4
             char, own = canvas.get(x, row)
+            if own == CellKind.FIRST and not level:
+                continue
             bits = ord(char) - _BRAILLE if _BRAILLE <= ord(char) < _BRAILLE + 256 else 0
-            dot = chr(_BRAILLE + (bits | (_RIGHT if number % 2 else _LEFT)[level % 4]))
-            crossed = char == over or own == CellKind.FIRST
-            canvas.put(x, row, over if crossed else dot, CellKind.SECOND)
+            dot = chr(_BRAILLE + (bits ^ (_RIGHT if number % 2 else _LEFT)[level % 4]))
+            canvas.put(x, row, dot, CellKind.SECOND)
         before = low, high
 
 
