@@ -73,13 +73,15 @@ class Column(Struct, frozen=True):
 
 class Table(Struct, frozen=True):
     """Rows of cells under titles. `ids` are the rows' stable names, where a row can be chosen; `groups` the headings
-    that rows stand under, where there are any. `empty` is shown where there are no rows."""
+    that rows stand under, where there are any. `empty` is shown where there are no rows. `below` is a second line for
+    each row, beside each other what has room, where a list has one."""
 
     columns: tuple[Column, ...]
     rows: tuple[tuple[Cell, ...], ...]
     ids: tuple[str, ...] = ()
     empty: str = ""
     groups: tuple[str, ...] = ()
+    below: tuple[tuple[Cell, ...], ...] = ()
 
 
 class Section(Struct, frozen=True):

@@ -168,6 +168,6 @@ async def test_actions_of_every_screen_are_found_by_the_words_that_people_use(ty
 
 async def test_an_action_of_another_screen_goes_there_and_is_done() -> None:
     async with seen(kit_of(QWEN, GEMMA), (120, 36), "1") as sight:
-        await palette(sight, "goes to presets: sort by", "enter")
+        await palette(sight, "presets: sort", "enter")
         screen = sight.on(PresetsScreen)
         await sight.until(lambda: screen._search.sort != "preset")

@@ -72,7 +72,7 @@ def entries(app: FrameApp) -> Iterator[MenuEntry]:
 
 
 def _actions(app: FrameApp) -> Iterator[MenuEntry]:
-    """Those of this screen and of every screen; of other screens what is a command too, which goes there first."""
+    """Those of this screen and of every screen; of other screens what is a command too: it goes there first."""
     screen, named = app.screen, set[str]()
     scope = getattr(screen, "SCOPE", Scope.GLOBAL)
     known = [a for a in allowed(known_actions(), read_only=app.context.settings.read_only) if a.id not in NOT_LISTED]
@@ -88,9 +88,8 @@ def _actions(app: FrameApp) -> Iterator[MenuEntry]:
         mode = each.scope.lower().replace(" ", "_")
         shown = any(hasattr(app, f"action_{verb}_{mode}") for verb in ("show", "open"))
         if each.scope not in (scope, Scope.GLOBAL) and each.cli and shown:
-            detail = f"goes to {each.scope}: {each.help}"
             run, words = partial(go, app, mode, each.id), LOOKED_FOR_AS.get(each.id, "")
-            yield MenuEntry(each.id, "Other screens", each.label, detail, "", run, words=words)
+            yield MenuEntry(each.id, "Other screens", f"{each.scope}: {each.label}", each.help, "", run, words=words)
 
 
 def _engines(app: FrameApp) -> Iterator[MenuEntry]:

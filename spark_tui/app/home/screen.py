@@ -80,6 +80,8 @@ MOST_TILES = 4
 """Graphs of the machine; other series have a line each."""
 ALONE = ("edit_engine", "restart", "remove", "secure_engine", "toggle_boot", "set_schedule")
 """What is not done with one rank of a launch on several nodes."""
+MOST_TWO_LINES = 4
+"""Engines with a line more each beside the graphs."""
 LEFT_LEAST = (36, 4)
 """Cells and rows of a graph of the machine."""
 
@@ -330,11 +332,16 @@ class HomeScreen(FrameScreen):
     def _show_list(self) -> None:
         rows = self.query_one(RowList)
         engines, world = self.world.known(ENGINES), self.world
-        table = home_table(engines, world.jobs, live=self._live(), boot=world.boot, launches=world.launches)
+        two_lines = not self.has_class("-narrow") and len(engines) <= MOST_TWO_LINES
+        table = home_table(
+            engines, world.jobs, live=self._live(), boot=world.boot, launches=world.launches, two_lines=two_lines
+        )
         rows.show_table(table, self._empty())
         rows.select(self.spark.selected)
         height = (
-            str(len(table.rows) + self.has_class("-narrow")) if table.rows and self.query("#host-graphs") else "1fr"
+            str(len(table.rows) + len(table.below) + self.has_class("-narrow"))
+            if table.rows and self.query("#host-graphs")
+            else "1fr"
         )
         if str(rows.styles.height) != height:
             rows.styles.height = height

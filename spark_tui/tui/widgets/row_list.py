@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import ClassVar, Final
 
@@ -17,7 +17,7 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 from textual.style import Style
 
-from spark_tui.base.page import Table, column_widths
+from spark_tui.base.page import Cell, Table, column_widths
 from spark_tui.base.text import cells_left, clean_line
 from spark_tui.tui.format import MAX_CELL, TONE_STYLES, UNICODE, Glyphs, column_titles, pressable, safe
 from spark_tui.tui.widgets.line import strip_of
@@ -31,6 +31,11 @@ HEADINGS_FROM = 12
 
 
 NO_ROWS: Final = Table((), ())
+
+
+def _whole(table: Table) -> Iterator[tuple[Cell, ...]]:
+    """Each row with its second line."""
+    return (row + (table.below[at] if table.below else ()) for at, row in enumerate(table.rows))
 
 
 class RowList(ScrollView, can_focus=True):
@@ -105,7 +110,7 @@ class RowList(ScrollView, can_focus=True):
         """The height at which all rows and their headings are seen."""
         groups = self._table.groups
         headings = sum(bool(own) and own != before for before, own in pairwise(("", *groups)))
-        return len(self._table.rows) + headings + self._titles
+        return len(self._table.rows) + len(self._table.below) + headings + self._titles
 
     def show_table(self, table: Table, empty: Content | None = None) -> None:
         """Replaces the rows; only lines that differ are repainted. `empty` is shown in place of the table's own text
@@ -123,9 +128,9 @@ class RowList(ScrollView, can_focus=True):
             self.refresh()
             self._reveal()
         else:
-            for row, (was, now) in enumerate(zip(old.rows, table.rows, strict=True)):
-                if was != now:
-                    self._refresh_row(row)
+            pairs = zip(_whole(old), _whole(table), strict=True)
+            for row in (row for row, (was, now) in enumerate(pairs) if was != now):
+                self._refresh_row(row)
         if self.key != before:
             self.post_message(self.Moved(self, self.key))
 
@@ -137,7 +142,7 @@ class RowList(ScrollView, can_focus=True):
         return self._measured[1]
 
     def _arrange(self) -> None:
-        """Lines on screen: a row's number, or the text of a heading."""
+        """Lines on screen: a row's number, for its second line `~number`, or the text of a heading."""
         headings = self._room() >= HEADINGS_FROM or self.size.height >= self.lines_wanted
         self._lines, self._line_of, group = [], [], ""
         for number, own in enumerate(self._table.groups or ("",) * len(self._table.rows)):
@@ -145,7 +150,7 @@ class RowList(ScrollView, can_focus=True):
                 self._lines.append(own)
             group = own
             self._line_of.append(len(self._lines))
-            self._lines.append(number)
+            self._lines += [number, ~number] if self._table.below else [number]
         self.virtual_size = Size(self.size.width, len(self._lines) + self._titles)
 
     def _room(self) -> int:
@@ -185,8 +190,8 @@ class RowList(ScrollView, can_focus=True):
         first = line - 1 if line and isinstance(self._lines[line - 1], str) and room > 1 else line
         if first < top:
             self.scroll_to(y=first, animate=False, force=True)
-        elif line >= top + room:
-            self.scroll_to(y=line - room + 1, animate=False, force=True)
+        elif (last := line + bool(self._table.below)) >= top + room:
+            self.scroll_to(y=last - room + 1, animate=False, force=True)
 
     def action_move(self, step: int) -> None:
         """Moves up or down; at the list's end the key is for what is around it."""
@@ -197,7 +202,7 @@ class RowList(ScrollView, can_focus=True):
 
     def action_page(self, step: int) -> None:
         """One page up or down; at the list's end as `action_move`."""
-        self.action_move(step * max(1, self._room() - 1))
+        self.action_move(step * max(1, self._room() // (2 if self._table.below else 1) - 1))
 
     def action_edge(self, step: int) -> None:
         self.cursor = 0 if step < 0 else len(self._table.ids) - 1
@@ -206,7 +211,7 @@ class RowList(ScrollView, can_focus=True):
         """Moves the cursor there; a second click does what Enter does, the right button shows what can be done."""
         line = self._line_at(event.y)
         if isinstance(line, int):
-            self.cursor = line
+            self.cursor = max(line, ~line)
             if event.button == RIGHT_BUTTON:
                 await self.app.run_action("help")
             elif event.chain == 2:
@@ -216,7 +221,7 @@ class RowList(ScrollView, can_focus=True):
         self.post_message(self.TitlePressed(self, column))
 
     def _line_at(self, y: int) -> int | str | None:
-        """What stands at a height of the widget: a row's number, a heading, or None."""
+        """What stands at a height of the widget, as in `_arrange`; None for nothing."""
         index = y - self._titles + self.scroll_offset.y
         return self._lines[index] if y >= self._titles and 0 <= index < len(self._lines) else None
 
@@ -231,9 +236,10 @@ class RowList(ScrollView, can_focus=True):
     def _refresh_row(self, row: int) -> None:
         if row >= len(self._line_of):
             return
-        y = self._line_of[row] - self.scroll_offset.y + self._titles
-        if self._titles <= y < self.size.height:
-            self.refresh_line(y)
+        first = self._line_of[row] - self.scroll_offset.y + self._titles
+        for y in range(first, first + 1 + bool(self._table.below)):
+            if self._titles <= y < self.size.height:
+                self.refresh_line(y)
 
     def render_line(self, y: int) -> Strip:
         """One row, or the text that says what to do when there is none."""
@@ -248,23 +254,32 @@ class RowList(ScrollView, can_focus=True):
             heads = (pressable(Content.styled(title, "$dim"), f"press_title({at})") for at, title in titles)
             content = self._line([*heads], width)
         elif isinstance(line, int):
-            widths = self._widths()
-            cells = [
-                safe(each.within(widths.get(at, 0))[:MAX_CELL], TONE_STYLES[each.tone])
-                for at, each in enumerate(table.rows[line])
-            ]
+            widths, row = self._widths(), max(line, ~line)
+            if line < 0:
+                cells = [safe(each.text[:MAX_CELL], TONE_STYLES[each.tone]) for each in table.below[row] if each.text]
+            else:
+                cells = [
+                    safe(each.within(widths.get(at, 0))[:MAX_CELL], TONE_STYLES[each.tone])
+                    for at, each in enumerate(table.rows[line])
+                ]
             mark = Content("")
-            if line == self.cursor:
+            if row == self.cursor:
                 look = self.get_visual_style(f"row-list--cursor{'' if self.has_focus else '-blurred'}")
                 glyphs: Glyphs = getattr(self.app, "glyphs", UNICODE)
                 mark = Content.styled(glyphs.cursor, "$primary" if self.has_focus else "$dim")
                 if look.foreground != style.foreground:  # a colour for all of the row
                     mark, cells = Content(mark.plain), [Content(each.plain) for each in cells]
                 style += Style(background=look.background, foreground=look.foreground)
-            content = self._line(cells, width, mark)
+            content = self._line(cells, width, mark) if line >= 0 else self._second(cells, width, mark)
         elif line:
             content = Content.styled(clean_line(line), "bold $dim").truncate(width, ellipsis=True)
         return strip_of(self, content, width, style)
+
+    def _second(self, cells: Sequence[Content], width: int, mark: Content) -> Content:
+        """A row's second line: its parts beside each other, indented under its name."""
+        line = Content.assemble(mark, " " * cells_left(MARK + GAP, mark.cell_length), Content("  ").join(cells))
+        line = line.truncate(width, ellipsis=True)
+        return Content.assemble(line, " " * cells_left(width, line.cell_length))
 
     def _line(self, cells: Sequence[Content], width: int, mark: Content = Content("")) -> Content:  # noqa: B008
         parts: list[Content] = []

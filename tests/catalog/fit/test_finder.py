@@ -44,8 +44,8 @@ ALL = (SLOW, PLAIN, FAST)
         (Search(vision=True), "slow"),
         (Search(tools=True), "plain"),
         (Search(on_disk=True), "plain"),
-        (Search(fits=True), ""),
-        (Search(most_bytes=1), ""),
+        (Search(fits=True), "fast slow"),  # neither is judged yet
+        (Search(most_bytes=1), "fast slow"),
     ],
 )
 def test_a_search_finds_in_order_and_what_is_unknown_comes_last(search: Search, names: str) -> None:

@@ -106,7 +106,7 @@ def test_a_rank_without_an_api_is_part_of_its_launch_and_serves_when_that_does()
 @pytest.mark.parametrize(
     ("exposure", "file", "url", "key"),
     [
-        (Exposure.LOCAL, "", "http://127.0.0.1:8000/v1   this machine only, no key", None),
+        (Exposure.LOCAL, "", "http://127.0.0.1:8000/v1   local, no key", None),
         (Exposure.LAN, "/k/qwen", "http://127.0.0.1:8000/v1   network http://192.168.1.40:8000/v1", "in /k/qwen"),
         (Exposure.LAN_NO_KEY, "", "http://127.0.0.1:8000/v1   network http://192.168.1.40:8000/v1", "none: anyone"),
     ],

@@ -321,7 +321,9 @@ class PresetsScreen(ListScreen):
         bar.renew()
         broken = f", {len(catalogue.problems)} unreadable" if catalogue.problems else ""
         own = f"   {present.OWN_SPEED} measured here" if any(each.own_speed for each in found) else ""
-        self.show_count(len(found), len(catalogue.presets), broken + own)
+        waiting = sum(each.judged is None for each in candidates)
+        judging = f"   judging {len(candidates) - waiting} of {len(candidates)}" if waiting else ""
+        self.show_count(len(found), len(catalogue.presets), broken + own + judging)
         self.show_selected()
 
     @property
@@ -357,12 +359,13 @@ class PresetsScreen(ListScreen):
             )
             more = [*more, facts, *present.recipe_values(preset)]  # the end may be out of sight
             pages["overview"], pages["overview-more"] = (about,), tuple(more)
+            refused = present.refusal(found.judged) if isinstance(found.judged, SparkError) else fit_verdict(fit)
             if not self.has_class("-rail"):
-                rows = tuple(row for section in fit_verdict(fit) for row in section.rows)
+                rows = tuple(row for section in refused for row in section.rows)
                 pages["overview"] = (about, Section(rows=rows))
                 pages["overview-more"] = (*more, *pages["command"])
             pages["checks"] = present.checks_page(found.checked)
-            pages["fit"] = pages["rail-fit"] = fit_verdict(fit)
+            pages["fit"] = pages["rail-fit"] = refused
             pages["rail-more"] = (*present.speeds(preset), *pages["command"])
         elif problem is not None:
             pages["overview"] = present.problem_page(problem)

@@ -32,8 +32,7 @@ def fit_word(fit: Fit | None) -> Cell:
 def fit_verdict(fit: Fit | None) -> Page:
     """The word with its reasons, what would help, and what the machine can give."""
     if fit is None:
-        text = "Not worked out yet, or this preset cannot be launched: see Checks."
-        return (Section(rows=(Row(text, tone=Tone.QUIET),)),)
+        return (Section(rows=(Row("Not worked out yet.", tone=Tone.QUIET),)),)
     rows = [*_word_rows(fit), *(Row(reason, "-") for reason in fit.reasons[1:]), *reach_rows(fit)]
     helps = tuple(Row(fit_change(change), "-") for change in fit.changes)
     return (Section(rows=tuple(rows)), *((Section("What would help", helps),) if helps else ()))

@@ -198,7 +198,7 @@ _DISK_TEXTS: Final = {
 
 def fits_cell(each: Candidate) -> Cell:
     """`running`, or the verdict in few words: `fits 0.24`, `stop qwen36` (`stop engine` where the name has no room),
-    `no`, `2 nodes`; `error` where a rule or the plan refuses it. A warning of the rules colours it."""
+    `no`, `2 nodes`; `error` where a rule or the plan refuses it, `!` where a rule warns."""
     found = each.verdict
     if each.running:
         return Cell("running", Tone.GOOD)
@@ -215,8 +215,9 @@ def fits_cell(each: Candidate) -> Cell:
         return Cell(named, whole.tone, "stop engine" if len(stops) == 1 else "")
     if found.word is FitWord.DOES_NOT_FIT:
         return Cell("no", whole.tone)
-    warned = whole.tone is Tone.GOOD and each.worst is not None
-    return Cell(whole.text.replace(" with ", " "), Tone.WARNING if warned else whole.tone)
+    warned = whole.tone is Tone.WARNING or (whole.tone is Tone.GOOD and each.worst is not None)
+    text = whole.text.replace(" with ", " ")
+    return Cell(f"{text} !", Tone.WARNING) if warned else Cell(text, whole.tone)
 
 
 def _tools_cell(tools: ToolCalls) -> Cell:
@@ -383,8 +384,11 @@ def overview(
         ("needs", ", ".join(missing_values(preset))),
     )
     about = (Row(facts.description, tone=Tone.QUIET),) if facts.description else ()
+    checked = found.checked if found is not None else None
+    errors = () if checked is None or isinstance(checked, SparkError) else checked
+    wrong = next((Row(each.summary, "error", Tone.BAD) for each in errors if each.severity is Severity.ERROR), None)
     return (
-        Section(facts.title or preset.name, about),
+        Section(facts.title or preset.name, (*([wrong] if wrong else []), *about)),
         Section(rows=labelled(values)),
         *speeds(preset),
         *((finding_section(drift),) if drift is not None else ()),

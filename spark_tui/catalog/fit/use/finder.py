@@ -81,12 +81,17 @@ class Search(Struct, frozen=True):
         )
 
     def finds(self, each: Candidate) -> bool:
+        """What needs a verdict leaves out none that is not judged yet."""
         return (
             self.names(each.preset)
             and (not self.tools or each.tools.on)
             and (not self.on_disk or each.disk is Disk.YES)
-            and (not self.fits or each.fits)
-            and (self.most_bytes is None or (each.need is not None and each.need <= self.most_bytes))
+            and (each.judged is None or not self.fits or each.fits)
+            and (
+                each.judged is None
+                or self.most_bytes is None
+                or (each.need is not None and each.need <= self.most_bytes)
+            )
         )
 
     def of(self, candidates: Iterable[Candidate]) -> tuple[Candidate, ...]:

@@ -155,28 +155,30 @@ def engine_page(
         state.append(f"ended {day_and_time(facts.finished_at)}")
     if facts.bare:
         state.append(f"outside Docker, {facts.where}")
-    elif facts.preset != view.name:  # its name says it
-        state.append(f"preset {facts.preset}" if facts.ours else "not started by spark-tui")
+    elif not facts.ours:
+        state.append("not started by spark-tui")
     exposed = view.exposure in (Exposure.LAN, Exposure.LAN_NO_KEY)
     network = f"http://{lan}:{view.port}/v1" if lan else "address of this machine unknown"
     keyless = not facts.api_key_file and not exposed
-    where = f"network {network}" if exposed else EXPOSURE_TEXTS[view.exposure]
+    where = f"network {network}" if exposed else "local" if view.port else EXPOSURE_TEXTS[view.exposure]
     url = f"{view.api_url}   {where}{', no key' if keyless else ''}"
     key = Row(f"in {facts.api_key_file}" if facts.api_key_file else "in its own command or environment", "key")
     if view.exposure is Exposure.LAN_NO_KEY:
         makes = "Start it with --api-key" if facts.bare else f"{secure} makes a key"
         key = Row(f"none: anyone on the network can use this engine. {makes}", "key", Tone.BAD)
     served = view.served_name or view.model or "not known yet"
-    engine = [f"{view.runtime} {view.version}".strip(), view.model if view.model != served else "", facts.image]
+    engine = [f"{view.runtime} {view.version}".strip(), facts.image]
+    preset = facts.preset if facts.ours and facts.preset != view.name else ""  # its name says it
     if not view.word.serves and view.word not in (EngineWord.STALLED, EngineWord.STOPPING):
         about = Row("   ".join(filter(None, (engine[0], view.model))), "engine")
-        return (Section(rows=(Row("   ".join(state), "state", status.tone), about)),)
+        return (Section(rows=(Row("   ".join(state), "state", status.tone), about, *labelled([("preset", preset)]))),)
     rows = (
         Row("   ".join(state), "state", status.tone),
         Row(url if view.port else "no port published", "url"),
-        Row(served, "model", Tone.STRONG),
+        Row("   ".join(dict.fromkeys(filter(None, (served, view.model)))), "model", Tone.STRONG),
         *(() if keyless else (key,)),
         Row("   ".join(filter(None, engine)), "engine"),
+        *labelled([("preset", preset)]),
     )
     return (Section(rows=rows),)
 
@@ -261,38 +263,45 @@ def home_table(
     live: Mapping[str, LiveCells] | None = None,
     boot: Mapping[str, BootStatus] | None = None,
     launches: Sequence[ClusterRecord] = (),
+    *,
+    two_lines: bool = False,
 ) -> Table:
     """One row per engine, then one per launch that has no engine here: not yet, or on other nodes (`launches`). `boot`
-    are those that start with the machine."""
+    are those that start with the machine. With `two_lines` all but name, state and rate stands below."""
     columns = (
         Column("name", least=11),
         Column("state"),
         Column("rate", right=True, keep=4),
         Column("line", keep=3),
         Column("running", right=True, keep=2),
-        Column("port", right=True, keep=1),
-        Column("reach", keep=0),
-        *((Column("boot", keep=5),) if boot else ()),
     )
-    rows, names = [], [view.name for view in views]
+    more = (Column("port", right=True, keep=1), Column("reach", keep=0), *((Column("boot", keep=5),) if boot else ()))
+    rows, below, names = [], list[tuple[Cell, ...]](), [view.name for view in views]
     for view in views:
         status = engine_status(view, latest_job(jobs, view.name), launches)
         now = (live or {}).get(view.name, LiveCells())
         port = Cell(f":{view.port}" if view.port else "", Tone.QUIET)
         line = Cell(now.line, Tone.GOOD)
         badge = (boot_cell(boot.get(view.name)),) if boot else ()
-        rows.append(cells(view.name, status.cell, now.rate, line, now.running, port, exposure_cell(view), *badge))
+        rows.append(cells(view.name, status.cell, now.rate, line, "" if two_lines else now.running))
+        more_cells = (port, exposure_cell(view), *badge)
+        model = Cell(view.model or view.container.preset, Tone.QUIET)
+        below.append(cells(now.running, *more_cells, model) if two_lines else more_cells)
     for job in jobs:
         if job.title not in names and job.state is not StepState.DONE:
-            rows.append(cells(job.title, engine_status(None, job).cell, "", "", "", "", "", *([""] if boot else [])))
+            rows.append(cells(job.title, engine_status(None, job).cell, "", "", ""))
+            below.append(cells(*[""] * len(more)))
             names.append(job.title)
     for record in launches:
         if not {record.name, *(rank.name for rank in record.ranks)} & set(names):
             tone = {"ready": Tone.GOOD, "broken": Tone.BAD}.get(record.stage, Tone.WARNING)
             state = Cell(f"{record.stage.value}, {len(record.ranks)} nodes", tone)
-            rows.append(cells(record.name, state, "", "", "", "", "", *([""] if boot else [])))
+            rows.append(cells(record.name, state, "", "", ""))
+            below.append(cells(*[""] * len(more)))
             names.append(record.name)
-    return Table(columns, tuple(rows), tuple(names), empty)
+    if two_lines:
+        return Table(columns, tuple(rows), tuple(names), empty, below=tuple(below))
+    return Table((*columns, *more), tuple(a + b for a, b in zip(rows, below, strict=True)), tuple(names), empty)
 
 
 def latest_job(jobs: Sequence[JobView], name: str) -> JobView | None:
