@@ -32,6 +32,7 @@ _ABSENT: Final = {
     "fabric": "Checks of a cluster are",
     "remote_shell": "Remote hosts are",
     "watchers": "Clusters are",
+    "node_plans": "Clusters are",
     "transfers": "Copies between machines are",
     "ollama": "Ollama's models are",
     "registries": "Registries are",

@@ -24,7 +24,7 @@ REAL, DEMO = Adapters(), Adapters(demo=True)
 INPUTS = {"builtin_presets", "world", "machine", "simulator", "simulated_hub", "demo_folder", "folder_recipes",
           "folders", "key_folder"}  # fmt: skip
 NOT_IN_THE_DEMO = {"guarding", "user_files", "remote_shell", "launches", "watchers", "routers", "transfers", "fabric",
-                   "program", "gateway_server", "registries", "ollama"}  # fmt: skip
+                   "program", "gateway_server", "registries", "ollama", "node_plans"}  # fmt: skip
 OF_OTHER_MACHINES = {"Hosts", "ClusterPlanner", "ClusterLauncher", "ClusterMonitor", "ClusterJobs", "Nodes",
                      "Installer", "ClusterCopier", "NodeCopier", "NodeExaminer", "ClusterDoctor",
                      "RegistryManager"}  # fmt: skip

@@ -25,6 +25,7 @@ FEATURE = Feature(
         "launch_form": "spark_tui.manage.cluster.screen.launch_form:PlacedLaunchForm",
     },
     real={
+        "node_plans": ("spark_tui.manage.cluster.use.cluster:node_plans", lambda make, _: make),
         "launches": ("spark_tui.manage.cluster.use.monitor:ClusterMonitor", lambda make, _: make),
         "program": (
             "spark_tui.manage.cluster.adapter.bundle:InstalledProgram",

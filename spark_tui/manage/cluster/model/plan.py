@@ -273,7 +273,7 @@ def plan_cluster(
     env_file: str | None = None,
 ) -> ClusterPlan:
     """The containers of one launch on the nodes of `cluster`, the first the head. `paths` and `env_file` are those of
-    every node; `image` None: not downloaded.
+    every node; `image` None: not downloaded; `launch_id` empty: no launch of this program.
 
     Raises RefusedError and UsageError as `layout_of`, for a node whose addresses are unknown, and for what planning one
     node raises.
@@ -375,9 +375,10 @@ def _rank_plan(
     settings = (LABEL_SPEC_HASH, spec_hash(replace(spec, labels=labels)))  # what a launch is called does not count
     node = rank.node
     names = tuple(each.node.name for each in ranks)
-    lists = ((LABEL_NODES, names), (LABEL_FABRIC, node.fabric), (LABEL_RAILS, node.hca or node.interfaces))
+    rails, launch = node.hca or node.interfaces, (launch_id,) if launch_id else ()
+    lists = ((LABEL_LAUNCH, launch), (LABEL_NODES, names), (LABEL_FABRIC, node.fabric), (LABEL_RAILS, rails))
     where = tuple((key, ",".join(values)) for key, values in lists if values)
-    spec = replace(spec, labels=(*labels, (LABEL_LAUNCH, launch_id), *where, settings))
+    spec = replace(spec, labels=(*labels, *where, settings))
     return replace(found, spec=spec, overrides=overrides, preset=replace(found.preset, options=options))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -30,6 +30,7 @@ from spark_tui.catalog.fit.model.verdict import judged, number_for
 from spark_tui.catalog.fit.use.fit import advised
 from spark_tui.catalog.models.model.config import facts_of, known_model
 from spark_tui.catalog.presets.model.overrides import Overrides, names_share
+from spark_tui.catalog.presets.model.plan import LaunchPlan
 from spark_tui.catalog.presets.model.preset import Preset
 from spark_tui.catalog.presets.model.rules.check import check
 from spark_tui.catalog.presets.model.rules.context import LaunchContext
@@ -77,7 +78,40 @@ class ClusterPlanner(Struct, eq=False):
     ) -> ClusterVerdict:
         """The launch on the nodes of those names. Raises SparkError when it cannot be planned; a node that does not
         answer leaves its memory unknown."""
-        cluster = find_nodes(self._clusters, names)
+        plan, checkpoint, facts = await self.draw(preset, overrides, names, spread, uuid.uuid4().hex[:12])
+        nodes = tuple(await asyncio.gather(*map(self._status, plan.cluster.nodes)))
+        smallest, layout = smallest_memory(nodes), plan.layout
+        shards = Shards(layout.tensor * layout.pipeline, layout.cache_ways(_kv_heads(facts)))
+        needs = measure(plan.head.plan, checkpoint, shards=shards)
+        verdict = judged(needs, smallest)
+        if self._auto and not names_share(overrides) and (share := number_for(verdict)) is not None:
+            overrides = replace(overrides, auto_share=True, gpu_memory_utilization=share)
+            heads = facts.heads if facts is not None else None
+            plan = self.plan(preset, overrides, plan.cluster, plan.launch_id, spread, heads, plan.head.plan.image)
+            verdict = judged(needs, smallest, share=share)
+        memory = value_of(smallest)
+        context = LaunchContext(
+            plan.head.plan,
+            overrides,
+            plan.head.plan.image,
+            checkpoint=checkpoint,
+            sparks=layout.nodes // layout.replicas,
+            memory_total=memory.total if memory is not None else None,
+        )
+        return ClusterVerdict(plan, nodes, advised(verdict, context), check(context))
+
+    async def draw(
+        self,
+        preset: Preset,
+        overrides: Overrides,
+        names: Sequence[str],
+        spread: Spread | None = None,
+        launch_id: str = "",
+    ) -> tuple[ClusterPlan, CheckpointFacts | None, CheckpointFacts | None]:
+        """The launch on the nodes of those names, which are not asked, with the memory share of its recipe; no name is
+        the only cluster. With what is stored of the model here, and with what is known of it (None: nothing). Raises
+        SparkError when it cannot be planned."""
+        cluster = find_nodes(self._clusters, names or [each.name for each in self._clusters])
         try:
             image = await self._docker.image(preset.reference)
         except SparkError:  # without Docker the entrypoint is assumed
@@ -86,27 +120,7 @@ class ClusterPlanner(Struct, eq=False):
         known = known_model(f"{preset.model} {preset.facts.title}")
         facts = checkpoint or (facts_of(known) if known is not None else None)
         heads = facts.heads if facts is not None else None
-        launch_id = uuid.uuid4().hex[:12]
-        plan = self.plan(preset, overrides, cluster, launch_id, spread, heads, image)
-        nodes = tuple(await asyncio.gather(*map(self._status, cluster.nodes)))
-        smallest, layout = smallest_memory(nodes), plan.layout
-        shards = Shards(layout.tensor * layout.pipeline, layout.cache_ways(_kv_heads(facts)))
-        needs = measure(plan.head.plan, checkpoint, shards=shards)
-        verdict = judged(needs, smallest)
-        if self._auto and not names_share(overrides) and (share := number_for(verdict)) is not None:
-            overrides = replace(overrides, auto_share=True, gpu_memory_utilization=share)
-            plan = self.plan(preset, overrides, cluster, launch_id, spread, heads, image)
-            verdict = judged(needs, smallest, share=share)
-        memory = value_of(smallest)
-        context = LaunchContext(
-            plan.head.plan,
-            overrides,
-            image,
-            checkpoint=checkpoint,
-            sparks=layout.nodes // layout.replicas,
-            memory_total=memory.total if memory is not None else None,
-        )
-        return ClusterVerdict(plan, nodes, advised(verdict, context), check(context))
+        return self.plan(preset, overrides, cluster, launch_id, spread, heads, image), checkpoint, facts
 
     def plan(
         self,
@@ -138,6 +152,14 @@ class ClusterPlanner(Struct, eq=False):
             return replace(view.status, hostname=node.name)
         why = Missing(view.problem.summary.rstrip(".") if view.problem else "no answer")
         return RemoteStatus(node.name, why, why, why)
+
+
+async def node_plans(
+    context: Context, preset: Preset, overrides: Overrides, nodes: Sequence[str]
+) -> tuple[Mapping[str, LaunchPlan], Sequence[str]]:
+    """Of the NodePlans port."""
+    plan, _, _ = await context[ClusterPlanner].draw(preset, overrides, nodes)
+    return {each.node.name: each.plan for each in plan.start_order}, plan.notes
 
 
 def smallest_memory(nodes: Sequence[RemoteStatus]) -> Reading[MemInfo]:
