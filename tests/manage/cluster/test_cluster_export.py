@@ -3,16 +3,31 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from msgspec.structs import replace
 
-from spark_tui.base.engine.container import LABEL_LAUNCH, LABEL_RANK
-from spark_tui.base.engine.docker_run import read_argv, split_text
+from spark_tui.base.engine.container import LABEL_LAUNCH, LABEL_RANK, ContainerSpec, RestartPolicy
+from spark_tui.base.engine.docker_run import read_argv, render_text, split_text
+from spark_tui.base.errors import PresetError
+from spark_tui.base.host.vitals import HostPaths
+from spark_tui.base.remote import Spread
+from spark_tui.catalog.presets.adapter.store import parse
+from spark_tui.catalog.presets.model.dialects.container_files import compose_text, quadlet_text, systemd_text
+from spark_tui.catalog.presets.model.overrides import Overrides, overrides_from_pairs
+from spark_tui.catalog.presets.model.preset import Origin, Preset
+from spark_tui.catalog.presets.model.recipe import preset_from
+from spark_tui.manage.cluster.model.plan import plan_cluster
+from tests.cases import all_cases
+from tests.catalog.presets.test_launchers import imported
 from tests.fake_ssh import FakeSsh
 from tests.manage.cluster.test_cluster_command import pair, run, ssh
+from tests.manage.cluster.test_cluster_plan import PATHS, argv, cluster_of, preset
+from tests.manage.cluster.test_cluster_presets import PRESETS
 
 __all__ = ["pair", "ssh"]  # fixtures
 
@@ -110,3 +125,100 @@ def test_with_several_clusters_one_has_to_be_named(pair: FakeSsh) -> None:
     settings.write_text(settings.read_text() + "other={nodes=[{ssh='a'},{ssh='b'}]}\n")
     assert run(pair, "presets", "export", "big").returncode == 2
     assert len(exported(pair, "--nodes", "duo")["nodes"]) == 2
+
+
+# --- there and back -----------------------------------------------------------------------------------
+
+WRITERS = {
+    "c.yaml": compose_text, "a.service": systemd_text, "a.container": quadlet_text,
+    "run.sh": lambda spec: f"# spark-1: rank 0\n{render_text(spec)}\n",
+}  # fmt: skip
+JOINED = {
+    "ray": ("", "distributed_executor_backend=ray", "tensor_parallel=2"),
+    "data": ("", "data_parallel=2"),
+    "layers": ("", "pipeline_parallel=2"),
+    "sglang": ("runtime: sglang\ncommand: python3 -m sglang.launch_server --model-path {model}\n",),
+    "sglang_key": ("runtime: sglang\ncommand: python3 -m sglang.launch_server --model-path {model}\n", "api_key=yes"),
+    "mpi": ("runtime: trtllm\ncommand: trtllm-serve {model}\n",),
+}
+"""Other ways to join the ranks than those of the shipped presets."""
+
+
+def launches() -> Iterator[tuple[str, Preset, tuple[str, ...]]]:
+    yield from ((name, found, ()) for name, found in PRESETS.items())
+    yield from ((name, preset(text), tuple(settings)) for name, (text, *settings) in JOINED.items())
+    entry = replace(preset(), image="vllm/vllm-openai:nightly")
+    yield "ray_by_entrypoint", entry, ("distributed_executor_backend=ray", "tensor_parallel=2")
+
+
+def read_back(folder: Path, name: str, text: str) -> Preset | PresetError:
+    """What an import makes of a file."""
+    (found,) = imported(folder, {name: text})
+    if found.problem is not None:
+        return found.problem
+    document = parse(Path(found.file).read_text(), found.file)
+    return preset_from(document, name=found.recipe.name, origin=Origin.USER, file=found.file)
+
+
+@pytest.mark.parametrize("file", WRITERS)
+@all_cases("case", tuple(launches()), ids=lambda case: case[0])
+def test_the_file_of_the_head_comes_back_as_the_launch_on_all_nodes(
+    case: tuple[str, Preset, tuple[str, ...]], file: str, tmp_path: Path
+) -> None:
+    _, preset, settings = case
+    home = tmp_path / "home"
+    paths = HostPaths(str(home / "vllm"), str(home / ".cache/spark-tui"), str(home), (1000, 1000))
+    overrides = overrides_from_pairs(dict(setting.split("=", 1) for setting in settings))
+    cluster = cluster_of(max(2, preset.min_nodes))
+
+    def planned(preset: Preset, overrides: Overrides, keys: str | None = None) -> list[ContainerSpec]:
+        plan = plan_cluster(preset, overrides, paths, cluster, launch_id="", env_file=keys)
+        return [each.plan.spec for each in plan.ranks]
+
+    def plain(specs: list[ContainerSpec]) -> list[str]:
+        """Variables by name: the order in which each of them is set means nothing."""
+        named = (replace(each, env=tuple(sorted(each.env, key=lambda variable: variable.name))) for each in specs)
+        return [render_text(replace(each, labels=(), restart=RestartPolicy())) for each in named]
+
+    first, *workers = planned(preset, overrides, str(home / "keys.env"))
+    back = read_back(tmp_path, file, WRITERS[file](first))
+    assert isinstance(back, Preset), back
+    assert back.min_nodes == len(cluster.nodes)
+    assert plain(planned(back, Overrides())) == plain(planned(preset, overrides))
+    for worker in workers:
+        refused = read_back(tmp_path, file, WRITERS[file](worker))
+        assert isinstance(refused, PresetError)
+        assert "up NAME --nodes" in refused.remedy
+
+
+TWO_NODES = """\
+docker run --name node --gpus all --network host --ipc host --device /dev/infiniband -e NCCL_SOCKET_IFNAME=enp1s0f1np1 \
+  vllm/vllm-openai:nightly org/m --tensor-parallel-size 2 --nnodes 2 --node-rank {rank} --master-addr 10.0.0.1 {more}
+"""
+
+
+def test_a_guide_s_two_commands_are_one_preset_for_two_nodes(tmp_path: Path) -> None:
+    head, worker = TWO_NODES.format(rank=0, more="--master-port=29500"), TWO_NODES.format(rank=1, more="--headless")
+    first, second = imported(tmp_path, {"guide.md": f"On one:\n\n```\n{head}```\n\nOn two:\n\n```\n{worker}```\n"})
+    assert first.problem is None, first.problem
+    assert (first.recipe.preset is not None, second.problem is not None) == (True, True)
+    assert first.recipe.preset.min_nodes == 2
+    assert any("--nodes CLUSTER" in each for each in first.recipe.changes)
+    command = argv(plan_cluster(first.recipe.preset, Overrides(), PATHS, cluster_of(2), launch_id=""), 1)
+    assert [command.count(each) for each in ("--nnodes", "--node-rank", "--master-addr", "--headless")] == [1] * 4
+    assert "10.0.0.1" not in command
+
+
+@pytest.mark.parametrize("label", ["0/x", "x/2", "0/0", "9" * 40 + "/2", "0/" + "9" * 40, "/"])
+def test_a_label_that_is_no_rank_breaks_nothing(label: str, tmp_path: Path) -> None:
+    text = f"docker run --gpus all --network host --label {LABEL_RANK}={label} vllm/vllm-openai:nightly --model org/m\n"
+    assert isinstance(read_back(tmp_path, "run.sh", text), Preset)
+
+
+def test_one_of_several_replicas_is_an_engine_by_itself(tmp_path: Path) -> None:
+    cluster = replace(cluster_of(2), nodes=tuple(replace(each, fabric=()) for each in cluster_of(2).nodes))
+    paths = HostPaths(str(tmp_path / "home/vllm"), str(tmp_path / "home/.cache/spark-tui"), str(tmp_path / "home"))
+    plan = plan_cluster(preset(), Overrides(), paths, cluster, launch_id="", spread=Spread.REPLICAS)
+    found = read_back(tmp_path, "c.yaml", compose_text(plan.ranks[1].plan.spec))
+    assert isinstance(found, Preset), found
+    assert found.min_nodes == 1

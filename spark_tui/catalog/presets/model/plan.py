@@ -71,8 +71,8 @@ _ROOT_USERS: Final = (None, "", "0", "root", "0:0", "root:root")
 _GPU_ENV: Final = {"VLLM_ENGINE_READY_TIMEOUT_S": "3600", "VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS": "1800"}
 _ULIMITS: Final = (Ulimit("memlock", -1, -1), Ulimit("stack", 67108864, 67108864))
 # Within the container, for its own user alone; "$@" is the server's command.
-_KEY_FILE: Final = "/tmp/spark-tui-key.yaml"  # noqa: S108 - a fresh container's own folder, private to it
-_KEY_SCRIPT: Final = f"""umask 077 && printf 'api-key: "%%s"\\n' "$%s" > {_KEY_FILE} && exec "$@\""""
+KEY_FILE: Final = "/tmp/spark-tui-key.yaml"  # noqa: S108 - a fresh container's own folder, private to it
+_KEY_SCRIPT: Final = f"""umask 077 && printf 'api-key: "%%s"\\n' "$%s" > {KEY_FILE} && exec "$@\""""
 _NOT_FOLLOWED: Final = ("overrides", "builder", "runtime_config", "layout")
 
 
@@ -282,7 +282,7 @@ def _with_key(command: Command, preset: Preset) -> tuple[str, ...]:
             f"{server.title} takes its key from a --config file, and this command has no place for one.",
             "Launch it with api_key=no, or simplify the command in a copy of the preset.",
         )
-    return ("sh", "-c", _KEY_SCRIPT % server.key_variable, "sh", *argv, "--config", _KEY_FILE)
+    return ("sh", "-c", _KEY_SCRIPT % server.key_variable, "sh", *argv, "--config", KEY_FILE)
 
 
 def _arranged(preset: Preset, argv: tuple[str, ...], image: ImageFacts | None) -> ContainerStart:

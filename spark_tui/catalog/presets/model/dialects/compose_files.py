@@ -11,6 +11,7 @@ from typing import Any, Final, TypeAlias
 
 from msgspec import Struct
 
+from spark_tui.base.engine.container import LABEL_PREFIX, LABEL_PRESET
 from spark_tui.base.engine.runtimes import recognised
 from spark_tui.base.errors import PresetError
 from spark_tui.base.secret import is_secret_name
@@ -174,8 +175,11 @@ class _Project:
         words = ["docker", "run", "-d", "--name", name]
         if found.get("entrypoint") is not None:
             words += ["--entrypoint", *(entrypoint[:1] or [""])]
+        own = {each: value for each, value in table_in(table, "labels").items() if each.startswith(LABEL_PREFIX)}
+        words += [f"--label={each}={variables.compose(text_of(value))}" for each, value in own.items()]
+        files = None if LABEL_PRESET in own else found.get("env_file")  # in one of ours the keys, which a launch has
         try:
-            words += self._environment(found.get("env_file"), table.get("environment"), variables, changes)
+            words += self._environment(files, table.get("environment"), variables, changes)
         except PresetError as problem:
             return Launch(name, service.line, problem=problem)
         words += _volumes(found.get("volumes"), _filled(service.volumes, variables), changes)

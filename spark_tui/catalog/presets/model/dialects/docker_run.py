@@ -16,6 +16,7 @@ from spark_tui.base.engine.container import (
     LABEL_MODEL,
     LABEL_PREFIX,
     LABEL_PRESET,
+    LABEL_RANK,
     STORE_TARGET,
     ContainerSpec,
     Mount,
@@ -59,7 +60,7 @@ from spark_tui.base.text import clean_line, truncate
 from spark_tui.catalog.presets.model.command import HOST_NETWORK, render
 from spark_tui.catalog.presets.model.dialects.recipe_files import ConvertedRecipe, Value, table_of
 from spark_tui.catalog.presets.model.overrides import speculation_of
-from spark_tui.catalog.presets.model.plan import COMPILE_CACHES, HUB_SETTINGS, HUB_TARGET
+from spark_tui.catalog.presets.model.plan import COMPILE_CACHES, HUB_SETTINGS, HUB_TARGET, KEY_FILE
 from spark_tui.catalog.presets.model.preset import DOCKER_COMMAND, NO_GPU
 from spark_tui.catalog.presets.model.recipe import HUB_TOKENS, is_system_folder
 
@@ -102,6 +103,12 @@ SNAPSHOT_PATH = re.compile(
     r"(?:/[^\s'\"]*)?/models--(?P<owner>[^/\s]+?)--(?P<name>[^/\s]+)/snapshots/(?P<commit>[0-9a-f]{7,40})/?"
 )
 """A model by its place in a cache of the Hub."""
+_OF_RANK: Final = ("nnodes", "node_rank", "master_addr", "master_port", "dist_init_addr", "headless")
+_OF_DATA_RANK: Final = (
+    "data_parallel_address", "data_parallel_rpc_port", "data_parallel_size_local", "data_parallel_start_rank",
+    "api_server_count",
+)  # fmt: skip
+"""Options by which one of several nodes finds the others: vLLM's and SGLang's, and vLLM's where data is spread."""
 _HARMLESS: Final = ("/dev/shm", "/etc/localtime", "/etc/timezone")  # noqa: S108 - mounts that are left out
 _SNAPSHOT = re.compile(r"/?snapshots/(?P<commit>[0-9a-f]{7,40})/?")
 _TYPESET = re.compile("(?:^|\\s)[\u2012-\u2015]+[A-Za-z]|(?:^|[\\s=])[\u2018\u2019\u201c\u201d]")
@@ -228,6 +235,32 @@ def _server(spec: ContainerSpec) -> tuple[Runtime, tuple[str, ...]]:
     return runtime, words
 
 
+def _without_launch(spec: ContainerSpec) -> tuple[ContainerSpec, int]:
+    """The container without the shell that a launch of ours puts before its server, and without its place among several
+    nodes, which a launch gives each of them itself; and how many these are, 1 for one by itself. Raises UsageError for
+    a worker's."""
+    argv = (*(spec.entrypoint or ()), *spec.command)
+    while spec.label(LABEL_PRESET) and "".join(argv[2:3]).endswith('"$@"'):  # it writes the key, or joins the ranks
+        argv = argv[4:]
+        spec = replace(spec, entrypoint=None, command=argv)
+    joined = spec.network == HOST_NETWORK  # replicas are numbered too, and have ports of their own
+    number, _, count = spec.label(LABEL_RANK).partition("/") if joined else ("", "", "")
+    found = parse(spec.command)
+    rank, nodes = (int(found.number(key) or 0) for key in ("node_rank", "nnodes"))
+    rank, nodes = _digits(number) or rank, _digits(count) or nodes
+    if (found.script and not count) or nodes < 2:
+        return spec, 1
+    if rank > 0:
+        raise UsageError(
+            f"This is a worker, rank {rank} of {nodes}: it has no API of its own.",
+            "Import the command of rank 0. A launch makes the workers' itself: spark-tui up NAME --nodes CLUSTER",
+        )
+    for key in (*_OF_RANK, *(_OF_DATA_RANK if found.has(_OF_DATA_RANK[0]) else ())):
+        found = found.without(key)
+    mounts = tuple(each for each in spec.mounts if posixpath.basename(each.source) != ".ssh")  # MPI's, made at a launch
+    return replace(spec, command=found.argv, mounts=mounts), nodes
+
+
 def _after_program(argv: tuple[str, ...], runtime: Runtime) -> int:
     """Where the words after the server's program begin, by its longest spelling; 0 where it is not started."""
     names = (PurePosixPath(word).name if not word.startswith("-") else word for word in words_of(argv))
@@ -242,10 +275,9 @@ def _after_program(argv: tuple[str, ...], runtime: Runtime) -> int:
     return max(found, default=0)
 
 
-def _without_keys(spec: ContainerSpec, argv: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _without_keys(argv: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The command without its keys, and the options that they stood after. An option may take several."""
-    if spec.label(LABEL_API_KEY_FILE) and argv[:2] == ("sh", "-c") and argv[3:4] == ("sh",) and argv[-2] == "--config":
-        argv = argv[4:-2]  # a command of ours: its shell puts the key into a file
+    argv = argv[:-2] if argv[-2:] == ("--config", KEY_FILE) else argv
     kept: list[str] = []
     taken: list[str] = []
     within = False
@@ -430,6 +462,12 @@ class _Import:
         self.changes: list[str] = []
         for why in left_out:
             self.tell(why)
+        self.spec, self.nodes = _without_launch(spec)
+        if self.nodes > 1:
+            self.changes.append(
+                f"It is rank 0 of {self.nodes}. Its place among them is left out: spark-tui up NAME --nodes CLUSTER "
+                "writes that for each node."
+            )
         self.script = start_script(spec.image) if spec.entrypoint is None else None
         self.step: ScriptStep | None = None
         if self.script is not None:
@@ -439,7 +477,7 @@ class _Import:
         self.template, self.defaults, self.keys = "", dict[str, Scalar](), tuple[str, ...]()
         self.opened, self.revision = False, ""
         if words:
-            argv, self.keys = _without_keys(spec, words)
+            argv, self.keys = _without_keys(words)
             self.model = spec.label(LABEL_MODEL) or _model(argv, self.runtime, self.env)
             self.template, self.defaults = _template(argv, self.runtime, self.model)
             if mask_secrets(self.template) != self.template:
@@ -525,6 +563,7 @@ class _Import:
             "model": self.model,
             "model_revision": self.revision,
             "runtime": self.runtime.id,
+            "min_nodes": self.nodes if self.nodes > 1 else "",
             "container": spec.image,
             "executor_config": self._options(network, volumes),
             "metadata": {"spark_tui": own},

@@ -13,6 +13,7 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
+from spark_tui.base.engine.container import LABEL_PRESET
 from spark_tui.base.engine.runtimes import server_of
 from spark_tui.base.errors import PresetError
 from spark_tui.base.secret import is_secret_name
@@ -174,7 +175,8 @@ def quadlet_launches(text: str, file: str, beside: Beside, values: Mapping[str, 
     environment = {**unit.environment("Container")}
     words += [each for name, text in environment.items() if name not in values for each in ("-e", f"{name}={text}")]
     words += ["--user", ":".join(user)] if user else []
-    unit.missing |= dict.fromkeys(unit.absent, "an EnvironmentFile that cannot be read")
+    own = any(LABEL_PRESET in word for word in words)  # the file of an export has the keys, which a launch has itself
+    unit.missing |= {} if own else dict.fromkeys(unit.absent, "an EnvironmentFile that cannot be read")
     return (Launch("", 0, (*words, image, *command), tuple(changes), unit.missing),)
 
 
