@@ -20,7 +20,7 @@ from spark_tui.base.ports import ShellResult
 from spark_tui.base.protocol import FabricLink
 from spark_tui.base.remote import QUESTION, RemoteHost, Spread
 from spark_tui.base.untrusted import decode, encode
-from spark_tui.catalog.models.model.store import Payload, StoredFile
+from spark_tui.catalog.models.model.store import Payload, StoredFile, StoredModel
 from spark_tui.catalog.presets.model.overrides import Overrides
 from spark_tui.machine.nodes import Nodes
 from spark_tui.manage.cluster.model.plan import plan_cluster, record_of
@@ -59,7 +59,10 @@ class FakeModel:
     def __init__(self) -> None:
         self.sizes: dict[str, int] = {}
 
-    async def files(self, model: str, revision: str = "") -> tuple[StoredFile, ...]:
+    def elsewhere(self, repo: str, revision: str) -> StoredModel | None:
+        return None
+
+    async def files(self, model: str, revision: str = "", *, anywhere: bool = False) -> tuple[StoredFile, ...]:
         if not self.sizes:
             raise UsageError(f"There is no model {model}.", "")
         return tuple(StoredFile(name, Payload(name, size, size)) for name, size in self.sizes.items())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from spark_tui.base.engine.container import (
     LABEL_LAUNCH,
@@ -85,6 +85,7 @@ class FabricLink(Struct, frozen=True):
 class LookRequest(Struct, frozen=True):
     """What a launch needs of a node: image, model (below the store, or a Hub name; empty: not asked) and free ports;
     the files of the model are those of its `revision`, empty for the current one.
+    wherever the node has all of it.
     `vitals`: also what it does now, with the traffic of `interfaces`, which takes a second."""
 
     image: str = ""
@@ -109,7 +110,7 @@ class NodeVitals(Struct, frozen=True):
 class NodeLook(Struct, frozen=True):
     """A node as it is now. `available` and `total` are bytes of memory, None with `memory_problem`. `image` is the
     image asked for, None where it is not downloaded. `model` None: not asked, or left to the Hub. `files` are those of
-    the model in this node's store, with their bytes and blobs; None where it has none. `taken` are ports asked for that
+    the model on this node, with their bytes and blobs; None where it has none. `taken` are ports asked for that
     are listened on, with who does. `docker_problem` is empty where Docker answers. `links` are its network interfaces,
     empty where they are unknown. `router`: one for replicas is installed."""
 
@@ -142,13 +143,15 @@ class Lease(Struct, frozen=True):
 class StartRequest(Struct, frozen=True):
     """A container to create and start. `key_variable` is the name under which the node's own API key goes into its
     private file, `uses_hub` whether its Hugging Face token does; both stay on the node. `folders` must exist there,
-    `ports` be free."""
+    `ports` be free. `models` are what the engine looks for in its Hub cache, with their revisions: the node mounts what
+    it has complete in another cache than its store's."""
 
     spec: ContainerSpec
     folders: tuple[str, ...] = ()
     ports: tuple[int, ...] = ()
     key_variable: str = ""
     uses_hub: bool = False
+    models: dict[str, str] = field(default_factory=dict)
 
 
 class StopRequest(Struct, frozen=True):

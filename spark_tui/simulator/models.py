@@ -78,8 +78,9 @@ class DemoModels:
         whole = own is not None and own.completeness is Completeness.COMPLETE
         return None if whole else next((each for each in self._other.models if each.id == repo), None)
 
-    async def files(self, model: str, revision: str = "") -> tuple[StoredFile, ...]:
-        return _files(self._named(model, revision))
+    async def files(self, model: str, revision: str = "", *, anywhere: bool = False) -> tuple[StoredFile, ...]:
+        other = self.elsewhere(model, revision) if anywhere else None
+        return _files(other or self._named(model, revision))
 
     async def verify(self, model: str, revision: str = "") -> AsyncGenerator[VerifyProgress, None]:
         """At the pace of a disk; the damaged one is found out."""

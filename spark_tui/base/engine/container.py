@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import posixpath
+from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import Final
 
@@ -362,6 +363,36 @@ class ContainerEvent(Struct, frozen=True):
     @property
     def asks_to_stop(self) -> bool:
         return self.action == "kill" and self.signal in _ENDING_SIGNALS
+
+
+HUB_TARGET: Final = "/hub-cache"
+"""The Hub's cache of a container whose models lie in several places of this machine."""
+HUB_SETTINGS: Final = {"HF_HUB_CACHE": HUB_TARGET, "HF_HUB_OFFLINE": "1"}
+_MORE_MODELS: Final = ("tokenizer", "hf_config_path")
+"""Options that name another repository, which the engine fetches itself."""
+
+
+def hub_environment(env: Mapping[str, str], value: Callable[[str], str | None]) -> dict[str, str]:
+    """The environment of an engine whose Hub cache is made of single repositories: it asks the Hub for none of them.
+    `value` gives the options of its command."""
+    more = any("/" in (value(key) or "") for key in _MORE_MODELS)
+    return {**HUB_SETTINGS, **({"HF_HUB_OFFLINE": "0"} if more else {}), **env, "HF_HUB_CACHE": HUB_TARGET}
+
+
+def repository_folder(repo: str) -> str:
+    """`org/name` -> `models--org--name`, its folder in a Hub cache."""
+    return f"models--{repo.replace('/', '--')}"
+
+
+def repository_in(path: str) -> str:
+    """The repository whose folder that is; empty for another one."""
+    kind, found, name = posixpath.basename(path).partition("--")
+    return name.replace("--", "/") if found and kind == "models" else ""
+
+
+def hub_of(home: str) -> str:
+    """The Hub's cache below a HF_HOME."""
+    return posixpath.join(home, "hub")
 
 
 def local_model_path(model: str) -> str | None:

@@ -210,6 +210,19 @@ async def test_a_source_without_it_names_a_node_with_it_or_how_to_fetch_it() -> 
     assert caught.value.remedy.endswith("docker pull repo/engine:1")
 
 
+async def test_a_source_with_the_model_in_another_cache_says_how_it_comes_into_the_store() -> None:
+    elsewhere = replace(ROOM, problem="/home/nv/.cache/huggingface/hub has it")
+    nodes = FakeNodes(n1=elsewhere, n2=ROOM, n3=ROOM)
+    with pytest.raises(RefusedError) as refused:
+        await copy(nodes, ASKED_MODEL)
+    assert refused.value.remedy.endswith("spark-tui --host nv@spark-1 models move acme/big"), "and no second download"
+    nodes = FakeNodes(n1=ROOM, n2=elsewhere, n3=ROOM)
+    with pytest.raises(UsageError) as caught:
+        await copy(nodes, ASKED_MODEL)
+    assert caught.value.remedy.endswith("--from spark-2")
+    assert nodes.sent == []
+
+
 async def test_what_fails_on_a_node_is_reported_with_its_name() -> None:
     nodes = FakeNodes(n1=HAS_MODEL, n2=ROOM)
     nodes.fails = NodeError("No ssh to nv@192.168.100.2: denied.", "Run: ssh-copy-id nv@192.168.100.2")

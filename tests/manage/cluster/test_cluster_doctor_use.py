@@ -82,7 +82,7 @@ class FakeModels:
 
     there = True
 
-    async def files(self, model: str, revision: str = "") -> tuple[StoredFile, ...]:
+    async def files(self, model: str, revision: str = "", *, anywhere: bool = False) -> tuple[StoredFile, ...]:
         if not self.there:
             raise UsageError("There is no such model.", "")
         return (StoredFile("model.safetensors", Payload("k", 10, 10), "ab"),)

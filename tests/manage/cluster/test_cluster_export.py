@@ -54,6 +54,7 @@ def test_each_node_has_its_command_the_head_last_and_no_node_is_asked(pair: Fake
     assert [each.label(LABEL_LAUNCH) for each in specs] == ["", ""], "no launch of this program watches them"
     assert pair.calls == []
     assert found == exported(pair, *nodes), "the same files each time"
+    assert any("models move org/Qwen3.5-122B-A10B-big" in note for note in found["notes"]), "and no second download"
     plain = run(pair, "presets", "export", "big", *nodes)
     assert plain.stdout == found["text"] == "\n".join(each["text"] for each in found["nodes"])
 

@@ -182,8 +182,8 @@ class FolderModelStore:
     async def scan(self, *, others: bool = True) -> StoreContents:
         return await self._calls.run(self.scan_now, others=others)
 
-    async def files(self, model: str, revision: str = "") -> tuple[StoredFile, ...]:
-        return (await self._calls.run(self._look, model, revision))[2]
+    async def files(self, model: str, revision: str = "", *, anywhere: bool = False) -> tuple[StoredFile, ...]:
+        return (await self._calls.run(self._look, model, revision, anywhere=anywhere))[2]
 
     async def verify(self, model: str, revision: str = "") -> AsyncGenerator[VerifyProgress, None]:
         place, found, files = await self._calls.run(self._look, model, revision)
@@ -379,14 +379,15 @@ class FolderModelStore:
             near = suggestion(name, [each.id for each in contents.models])
             hint = f"Did you mean {clean_line(near)}?" if near else "See what is there: spark-tui models list"
             raise UsageError(f"There is no model {clean_line(name)} in {clean_line(self._given)}.", hint)
-        hub = os.path.dirname(model.path) if model.layout is Layout.CACHE else ""
-        name = os.path.basename(model.path) if hub else model.id.removeprefix("/models/")
-        return ModelPlace(model.path, name, hub), model
+        return _place_of(model), model
 
-    def _look(self, name: str, revision: str) -> tuple[ModelPlace, StoredRevision, tuple[StoredFile, ...]]:
-        place, model = self._find(name)
+    def _look(
+        self, name: str, revision: str, *, anywhere: bool = False
+    ) -> tuple[ModelPlace, StoredRevision, tuple[StoredFile, ...]]:
+        other = self.elsewhere(name, revision) if anywhere else None
+        place, model = (_place_of(other), other) if other is not None else self._find(name)
         found = revision_of(model, revision)
-        survey = ModelScan(self._root, place.path, self._uid, self._now())
+        survey = ModelScan(place.hub if other is not None else self._root, place.path, self._uid, self._now())
         if place.hub:
             files = read_repo(survey, hub=place.hub).files.get(found.commit, ())
         else:
@@ -451,6 +452,11 @@ class FolderModelStore:
         done = deletion.carry_out(now, plan)
         self._kept.drop(now.path)
         return done
+
+
+def _place_of(model: StoredModel) -> ModelPlace:
+    hub = os.path.dirname(model.path) if model.layout is Layout.CACHE else ""
+    return ModelPlace(model.path, os.path.basename(model.path) if hub else model.id.removeprefix("/models/"), hub)
 
 
 def revision_of(model: StoredModel, name: str) -> StoredRevision:

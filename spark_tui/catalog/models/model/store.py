@@ -12,12 +12,13 @@ import shlex
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
-from posixpath import dirname
+from posixpath import dirname, join
 from typing import Final, NamedTuple, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from spark_tui.base.engine.container import HUB_TARGET, Mount, hub_of, repository_folder
 from spark_tui.base.errors import RefusedError
 from spark_tui.base.finding import Finding, Severity
 from spark_tui.base.quantities import human_bytes, human_duration
@@ -699,3 +700,21 @@ def freed_by(names: Iterable[Payload], kept: Collection[str]) -> tuple[int, int]
         else:
             freed += payload.disk
     return freed, stays
+
+
+def repository_mounts(store: str, elsewhere: Mapping[str, StoredModel | None]) -> tuple[Mount, ...]:
+    """All of a launch's models as mounts of single repositories: those that are complete elsewhere from there, the
+    others from the store. None where all of them are the store's, or where two caches have shared data of their own."""
+    mounts, shared = [], set()
+    for repo, model in elsewhere.items():
+        folder = repository_folder(repo)
+        source = model.path if model is not None else join(hub_of(store), folder)
+        mounts.append(Mount(source, join(HUB_TARGET, folder), model is not None))
+        if model is not None and any(each.shared for each in model.shared):
+            shared.add(dirname(source))
+    if not any(elsewhere.values()) or len(shared) > 1:
+        return ()
+    return (
+        *mounts,
+        *(Mount(join(hub, "blobs"), join(HUB_TARGET, "blobs"), True) for hub in shared),
+    )

@@ -44,8 +44,9 @@ class ModelStore(Protocol):
         """A model of the Hub as another cache of this person has it, with that revision complete; None where the store
         has it so itself, and where no cache has. At once, as a rule: it looks at one repository's files."""
 
-    async def files(self, model: str, revision: str = "") -> tuple[StoredFile, ...]:
-        """Every file of a revision, in name order, with what is known of its content."""
+    async def files(self, model: str, revision: str = "", *, anywhere: bool = False) -> tuple[StoredFile, ...]:
+        """Every file of a revision, in name order, with what is known of its content. `anywhere`: of another cache of
+        this person where that has it complete and the store has not."""
 
     def verify(self, model: str, revision: str = "") -> AsyncGenerator[VerifyProgress, None]:
         """Compares each file with what the Hub says of it; the last progress is over. Closing it ends the reading."""

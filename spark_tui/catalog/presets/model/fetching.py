@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import posixpath
 import re
-from collections.abc import Mapping
 from typing import Final
 
-from spark_tui.base.engine.container import Mount
+from spark_tui.base.engine.container import hub_of
 from spark_tui.catalog.models.model.download import DownloadRequest
-from spark_tui.catalog.models.model.store import StoredModel
-from spark_tui.catalog.presets.model.plan import HUB_TARGET, LaunchPlan, hub_of, hub_source, repository_folder
+from spark_tui.catalog.presets.model.plan import LaunchPlan, hub_source
 from spark_tui.catalog.presets.model.preset import RequiredFile
 from spark_tui.catalog.presets.model.rules.context import LaunchContext
 
@@ -48,24 +45,6 @@ def hub_models(plan: LaunchPlan) -> dict[str, str]:
     if not reads_store(plan) or LaunchContext(plan).value("download_dir"):
         return {}
     return {each.repo: each.revision for each in downloads_of(plan) if not each.target}
-
-
-def repository_mounts(store: str, elsewhere: Mapping[str, StoredModel | None]) -> tuple[Mount, ...]:
-    """All of a launch's models as mounts of single repositories: those that are complete elsewhere from there, the
-    others from the store. None where all of them are the store's, or where two caches have shared data of their own."""
-    mounts, shared = [], set()
-    for repo, model in elsewhere.items():
-        folder = repository_folder(repo)
-        source = model.path if model is not None else posixpath.join(hub_of(store), folder)
-        mounts.append(Mount(source, posixpath.join(HUB_TARGET, folder), model is not None))
-        if model is not None and any(each.shared for each in model.shared):
-            shared.add(posixpath.dirname(source))
-    if not any(elsewhere.values()) or len(shared) > 1:
-        return ()
-    return (
-        *mounts,
-        *(Mount(posixpath.join(hub, "blobs"), posixpath.join(HUB_TARGET, "blobs"), True) for hub in shared),
-    )
 
 
 def _required(file: RequiredFile, preset: str) -> DownloadRequest:

@@ -31,7 +31,10 @@ from spark_tui.base.engine.container import (
     PublishedPort,
     RestartPolicy,
     Ulimit,
+    hub_environment,
+    hub_of,
     local_model_path,
+    repository_in,
 )
 from spark_tui.base.engine.docker_run import read_restart, read_ulimit, spec_hash
 from spark_tui.base.engine.image import (
@@ -211,8 +214,7 @@ def _commanded(found: LaunchPlan, command: Command, place: Placement) -> LaunchP
     env, env_notes = _environment(preset, overrides, command, found.model, place)
     mounts = (*found.mounts, *_hub_mounts(found, env))
     if found.repositories:
-        more = any("/" in (command.invocation.value(key) or "") for key in _MORE_MODELS)
-        env = HUB_SETTINGS | ({"HF_HUB_OFFLINE": "0"} if more else {}) | env | {"HF_HUB_CACHE": HUB_TARGET}
+        env = hub_environment(env, command.invocation.value)
         mounts += found.repositories
     elif "HF_HOME" in env and hub_source(mounts, env) != hub_of(found.store):
         env_notes = (*env_notes, f"The Hub cache is {hub_target(env)}: weights are not read from the store.")
@@ -399,31 +401,6 @@ def mounts_of(preset: Preset, paths: HostPaths) -> tuple[Mount, ...]:
 
 HUB_VARIABLES: Final = ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE")
 """They name the Hub's cache, and count before HF_HOME (huggingface_hub's constants.py)."""
-
-
-HUB_TARGET: Final = "/hub-cache"
-"""The Hub's cache of a container whose models lie in several places of this machine."""
-HUB_SETTINGS: Final = {"HF_HUB_CACHE": HUB_TARGET, "HF_HUB_OFFLINE": "1"}
-
-
-_MORE_MODELS: Final = ("tokenizer", "hf_config_path")
-"""Options that name another repository, which the engine fetches itself."""
-
-
-def repository_folder(repo: str) -> str:
-    """`org/name` -> `models--org--name`, its folder in a Hub cache."""
-    return f"models--{repo.replace('/', '--')}"
-
-
-def repository_in(path: str) -> str:
-    """The repository whose folder that is; empty for another one."""
-    kind, found, name = posixpath.basename(path).partition("--")
-    return name.replace("--", "/") if found and kind == "models" else ""
-
-
-def hub_of(home: str) -> str:
-    """The Hub's cache below a HF_HOME."""
-    return posixpath.join(home, "hub")
 
 
 def hub_target(env: Mapping[str, str]) -> str:

@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from spark_tui.base.actions import by_front_end
 from spark_tui.base.context import Context
+from spark_tui.base.engine.container import repository_in
 from spark_tui.base.errors import RefusedError, SparkError
 from spark_tui.base.finding import value_of
 from spark_tui.base.ports import Clock
@@ -21,7 +22,7 @@ from spark_tui.catalog.models.model.store import Completeness, Layout
 from spark_tui.catalog.models.use.downloads import BUSY_SECONDS, Downloads, combined
 from spark_tui.catalog.models.use.ports import ModelStore
 from spark_tui.catalog.presets.model.fetching import downloads_of, reads_store
-from spark_tui.catalog.presets.model.plan import LaunchPlan, repository_in
+from spark_tui.catalog.presets.model.plan import LaunchPlan
 from spark_tui.catalog.presets.model.preset import RequiredFile
 from spark_tui.catalog.presets.use.preflight import Preflight
 

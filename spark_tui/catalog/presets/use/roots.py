@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from spark_tui.base.engine.container import repository_folder
+from spark_tui.catalog.models.model.store import repository_mounts
 from spark_tui.catalog.models.use.ports import ModelStore
-from spark_tui.catalog.presets.model.fetching import hub_models, repository_mounts
-from spark_tui.catalog.presets.model.plan import LaunchPlan, repository_folder, with_repositories
+from spark_tui.catalog.presets.model.fetching import hub_models
+from spark_tui.catalog.presets.model.plan import LaunchPlan, with_repositories
 
 
 def read_where_complete(

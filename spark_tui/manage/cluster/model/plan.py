@@ -36,6 +36,7 @@ from spark_tui.base.protocol import CanaryRequest, RouteRequest, StartRequest
 from spark_tui.base.remote import GATEWAY_PORT, Cluster, ClusterNode, Spread, Topology
 from spark_tui.base.secret import secret_variables
 from spark_tui.catalog.presets.model.command import HOST_NETWORK, command_of
+from spark_tui.catalog.presets.model.fetching import hub_models
 from spark_tui.catalog.presets.model.overrides import Overrides, pairs_of
 from spark_tui.catalog.presets.model.plan import LaunchPlan, Placement, key_wanted, plan
 from spark_tui.catalog.presets.model.preset import Preset
@@ -474,6 +475,8 @@ def _notes(
     if head.backend is Backend.NONE:
         return []
     found = [f"Each node needs the image, the model files and the same folders: {preset.model}."]
+    if local_model_path(preset.model) is None:
+        found.append("A launch reads a model from another Hub cache of a node where all of it lies there.")
     if head.backend in (Backend.MP, Backend.RAY):
         stated = dict(overrides.extra_env) | dict(preset.env)
         limit = stated.get("VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS", str(SILENCE_SECONDS))
@@ -555,14 +558,14 @@ def record_of(plan: ClusterPlan, *, patience: float = HOUR) -> ClusterRecord:
     """What a planned launch will do."""
     head = plan.head.plan
     alone = plan.backend is Backend.NONE
-    ranks = []
+    ranks, models = [], hub_models(head)
     for each in plan.ranks:
         serves = alone or each.rank.number == 0
         ports = (each.plan.host_port, *_MEETING[plan.backend]) if serves else ()
         keyed = serves and key_wanted(each.plan.preset, each.plan.overrides)
         uses_hub = local_model_path(each.plan.model) is None
         variable = each.plan.preset.server.key_variable if keyed else ""
-        start = StartRequest(each.plan.spec, each.plan.directories, ports, variable, uses_hub)
+        start = StartRequest(each.plan.spec, each.plan.directories, ports, variable, uses_hub, models)
         ranks.append(RankRecord(each.node, start))
     canary = CanaryRequest(
         head.spec.name,

@@ -25,10 +25,12 @@ from spark_tui.base.remote import (
     Spread,
     find_nodes,
 )
+from spark_tui.base.text import quoted
 from spark_tui.catalog.fit.model.fit import Fit, Shards, measure
 from spark_tui.catalog.fit.model.verdict import judged, number_for
 from spark_tui.catalog.fit.use.fit import advised
 from spark_tui.catalog.models.model.config import facts_of, known_model
+from spark_tui.catalog.presets.model.fetching import hub_models
 from spark_tui.catalog.presets.model.overrides import Overrides, names_share
 from spark_tui.catalog.presets.model.plan import LaunchPlan
 from spark_tui.catalog.presets.model.preset import Preset
@@ -159,7 +161,11 @@ async def node_plans(
 ) -> tuple[Mapping[str, LaunchPlan], Sequence[str]]:
     """Of the NodePlans port."""
     plan, _, _ = await context[ClusterPlanner].draw(preset, overrides, nodes)
-    return {each.node.name: each.plan for each in plan.start_order}, plan.notes
+    notes = list(plan.notes)
+    if hub_models(plan.head.plan):
+        move = f"spark-tui models move {quoted(preset.model)}"
+        notes.append(f"The files read the store alone. On a node that has the model in another Hub cache: {move}")
+    return {each.node.name: each.plan for each in plan.start_order}, notes
 
 
 def smallest_memory(nodes: Sequence[RemoteStatus]) -> Reading[MemInfo]:

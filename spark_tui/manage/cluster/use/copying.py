@@ -117,6 +117,9 @@ class NodeCopier(Struct, eq=False):
             place = (await self._docker.daemon()).root
             have = replace(have, place=place, image=await self._docker.image(request.image))
         elif request.model:
+            other = await in_thread(self._models.elsewhere, request.model, "")
+            if other is not None:  # what is copied goes from store to store
+                return replace(have, problem=f"{Path(other.path).parent} has it")
             model = (await self._models.scan(others=False)).find(request.model)
             if model is None:
                 return have
@@ -248,6 +251,11 @@ class ClusterCopier(Struct, eq=False):
         cluster = find_nodes(self._clusters, names)
         giver = _find(cluster, source)
         given = await self._inventory(giver, request)
+        if given.problem and not given.found:
+            raise RefusedError(
+                f"{request.model} is not in the model store of {giver.name}: {clean_line(given.problem)}.",
+                f"Move it there: spark-tui --host {giver.host} models move {quoted(request.model)}",
+            )
         if not given.found:
             raise await self._absent(cluster, giver, request)
         if given.problem:
@@ -320,7 +328,8 @@ class ClusterCopier(Struct, eq=False):
     async def _absent(self, cluster: Cluster, giver: ClusterNode, request: InventoryRequest) -> UsageError:
         others = [node for node in cluster.nodes if node is not giver]
         found = await asyncio.gather(*(self._inventory(node, request) for node in others), return_exceptions=True)
-        having = [node for node, have in zip(others, found, strict=True) if isinstance(have, Inventory) and have.found]
+        known = [(node, each) for node, each in zip(others, found, strict=True) if isinstance(each, Inventory)]
+        having = [node for node, each in known if each.found or each.problem]
         what, name = ("image", request.image) if request.image else ("model", request.model)
         way = (
             f"ssh {giver.host} docker pull {quoted(name)}"

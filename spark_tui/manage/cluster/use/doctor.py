@@ -158,7 +158,7 @@ class NodeExaminer(Struct, eq=False):
 
     async def _with_model(self, model: str, missing: dict[str, str]) -> tuple[tuple[str, int, str], ...] | None:
         try:
-            stored = await self._models.files(model) if model else None
+            stored = await self._models.files(model, anywhere=True) if model else None
         except SparkError as error:
             missing["files"] = ABSENT if isinstance(error, UsageError) else error.summary
             return None

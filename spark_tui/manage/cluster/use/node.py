@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -17,11 +17,15 @@ from spark_tui.base.context import Context
 from spark_tui.base.engine.container import (
     LABEL_API_KEY_FILE,
     LABEL_LAUNCH,
+    LABEL_RUNTIME,
     LOOPBACK,
     ContainerFacts,
     ContainerSpec,
+    EnvVar,
+    hub_environment,
     local_model_path,
 )
+from spark_tui.base.engine.invocation import parse
 from spark_tui.base.engine.message import (
     AnswerFinished,
     ChatParameters,
@@ -71,6 +75,7 @@ from spark_tui.base.protocol import (
 from spark_tui.base.quantities import human_duration
 from spark_tui.base.secret import Secret
 from spark_tui.base.untrusted import decode, encode
+from spark_tui.catalog.models.model.store import repository_mounts
 from spark_tui.catalog.models.use.ports import ModelStore
 from spark_tui.manage.cluster.model.facts import Dial, Ping, ProbeRequest, RoceDevice, Transfer
 from spark_tui.observe.engines.use.collectors import clear_container
@@ -225,7 +230,7 @@ class Node(Struct, eq=False):
 
     async def _files(self, request: LookRequest) -> tuple[tuple[str, int, str], ...] | None:
         try:
-            stored = await self._models().files(request.model, request.revision) if request.model else ()
+            stored = await self._models().files(request.model, request.revision, anywhere=True) if request.model else ()
         except SparkError:
             return None
         return tuple((each.name, each.size or 0, each.blob) for each in stored) or None
@@ -295,7 +300,9 @@ class Node(Struct, eq=False):
         if request.key_variable:
             labels += ((LABEL_API_KEY_FILE, keys),)
         spec = replace(spec, labels=labels, env_files=(keys,) if keys else ())
-        await in_thread(self._host.make_folders, [Path(folder) for folder in request.folders])
+        spec = await self._with_models(spec, request.models)
+        made = (each.source for each in spec.mounts[len(request.spec.mounts) :] if not each.read_only)
+        await in_thread(self._host.make_folders, [Path(folder) for folder in (*request.folders, *made)])
         await self._cache().drop_quietly()
         container = await self._docker.create(spec)
         try:
@@ -309,6 +316,19 @@ class Node(Struct, eq=False):
             await self._docker.remove(container, force=True)
             raise EngineFailed(f"{spec.name} has no rank.", "Launch it: spark-tui up PRESET --nodes CLUSTER")
         return state
+
+    async def _with_models(self, spec: ContainerSpec, wanted: Mapping[str, str]) -> ContainerSpec:
+        """The container, with each of these models (revision by repository) read from where this node has all of it,
+        when that is not its store."""
+        models = self._models() if wanted else None
+        if models is None:
+            return spec
+        elsewhere = {repo: await in_thread(models.elsewhere, repo, revision) for repo, revision in wanted.items()}
+        mounts = repository_mounts(self._paths.store, elsewhere)
+        command = parse((*(spec.entrypoint or ()), *spec.command), spec.label(LABEL_RUNTIME))
+        env = {each.name: each.value for each in spec.env}
+        env = hub_environment(env, command.value) if mounts else env
+        return replace(spec, env=tuple(EnvVar(*pair) for pair in env.items()), mounts=(*spec.mounts, *mounts))
 
     def _refuse_stopped(self, launch: str) -> None:
         if launch and self._state.read(_STOPPED) == launch.encode():

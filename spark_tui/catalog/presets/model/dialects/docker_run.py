@@ -12,6 +12,8 @@ from typing import Final
 from msgspec.structs import replace
 
 from spark_tui.base.engine.container import (
+    HUB_SETTINGS,
+    HUB_TARGET,
     LABEL_API_KEY_FILE,
     LABEL_MODEL,
     LABEL_PREFIX,
@@ -60,7 +62,7 @@ from spark_tui.base.text import clean_line, truncate
 from spark_tui.catalog.presets.model.command import HOST_NETWORK, render
 from spark_tui.catalog.presets.model.dialects.recipe_files import ConvertedRecipe, Value, table_of
 from spark_tui.catalog.presets.model.overrides import speculation_of
-from spark_tui.catalog.presets.model.plan import COMPILE_CACHES, HUB_SETTINGS, HUB_TARGET, KEY_FILE
+from spark_tui.catalog.presets.model.plan import COMPILE_CACHES, KEY_FILE
 from spark_tui.catalog.presets.model.preset import DOCKER_COMMAND, NO_GPU
 from spark_tui.catalog.presets.model.recipe import HUB_TOKENS, is_system_folder
 

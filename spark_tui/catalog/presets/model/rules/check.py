@@ -16,7 +16,7 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from spark_tui.base.engine.container import ALL_INTERFACES, LOOPBACK, STORE_TARGET, ContainerSpec, EnvVar
+from spark_tui.base.engine.container import ALL_INTERFACES, HUB_SETTINGS, LOOPBACK, STORE_TARGET, ContainerSpec, EnvVar
 from spark_tui.base.engine.docker_run import port_value, read_ulimit, ulimit_value, volume_value
 from spark_tui.base.engine.invocation import parse
 from spark_tui.base.engine.runtimes import known_models
@@ -27,7 +27,7 @@ from spark_tui.base.settings import ExposureChoice
 from spark_tui.catalog.presets.model import rights
 from spark_tui.catalog.presets.model.command import HOST_NETWORK, command_of
 from spark_tui.catalog.presets.model.overrides import AUTO, SHARE, Overrides, with_change
-from spark_tui.catalog.presets.model.plan import HUB_SETTINGS, LaunchPlan, with_overrides
+from spark_tui.catalog.presets.model.plan import LaunchPlan, with_overrides
 from spark_tui.catalog.presets.model.preset import DOCKER_COMMAND, Origin, Preset
 from spark_tui.catalog.presets.model.recipe import with_known
 from spark_tui.catalog.presets.model.rules import image, memory, model, serving
