@@ -129,15 +129,18 @@ def is_shell(argv: tuple[str, ...]) -> bool:
 def words_of(argv: tuple[str, ...]) -> tuple[str, ...]:
     """The words to look for options in: the command's own, or those of its script as far as they can be read, with the
     command that it runs at its end as "$@"."""
-    if not is_shell(argv):
-        return argv
-    lexer = shlex.shlex(join_lines(argv[2]), posix=True, punctuation_chars=True)
-    lexer.whitespace_split = True
-    try:
-        found = tuple(lexer)
-    except ValueError:
-        found = tuple(argv[2].split())
-    return (*found[:-1], *words_of(argv[4:])) if found[-1:] == ("$@",) else found
+    before: list[str] = []
+    while is_shell(argv):
+        lexer = shlex.shlex(join_lines(argv[2]), posix=True, punctuation_chars=True)
+        lexer.whitespace_split = True
+        try:
+            found = list(lexer)
+        except ValueError:
+            found = argv[2].split()
+        if found[-1:] != ["$@"]:
+            return (*before, *found)
+        before, argv = [*before, *found[:-1]], argv[4:]
+    return (*before, *argv)
 
 
 # --- docker run commands in a text ------------------------------------------------------------------------

@@ -75,6 +75,16 @@ def test_options_are_found_within_a_script() -> None:
     assert not is_shell(("vllm", "serve", "-c"))
 
 
+def test_the_command_that_a_script_runs_at_its_end_is_read_too() -> None:
+    server = ("vllm", "serve", "org/m", "--port", "9000")
+    joined = ("bash", "-c", 'ray start --head && exec "$@"', "bash", *server)
+    assert words_of(joined) == ("ray", "start", "--head", "&&", "exec", *server)
+    keyed = ("sh", "-c", 'umask 077 && exec "$@"', "sh")
+    assert words_of((*keyed, *joined))[-5:] == server
+    assert words_of((*keyed * 5_000, *server))[-5:] == server, "however deep"
+    assert words_of(("sh", "-c", "vllm serve org/m", "sh", "--port", "1"))[-1] == "org/m", "what it does not run"
+
+
 @pytest.mark.skipif(shutil.which("bash") is None, reason="bash is the oracle here")
 @settings(max_examples=60, deadline=None)
 @given(st.text("ab '\"\\-=\n.$", min_size=1, max_size=14))

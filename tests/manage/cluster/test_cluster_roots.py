@@ -99,6 +99,14 @@ async def test_other_files_in_another_cache_are_found_before_anything_starts(hom
     assert homes.containers() == []
 
 
+async def test_a_cache_that_an_engine_would_not_read_from_is_no_reason_to_start(homes: Homes) -> None:
+    cached(homes.store[HEAD], "org/m", files())
+    cached(homes.cache[WORKER], "org/m", files(), commit=OLDER, refs=())  # an engine asks for `main`
+    with pytest.raises(RefusedError) as refused:
+        await homes.launched()
+    assert "cluster copy model org/m lab" in refused.value.remedy
+
+
 async def test_a_cache_with_another_revision_is_not_read(homes: Homes) -> None:
     for node in homes.kits:
         cached(homes.store[node], "org/m", files())

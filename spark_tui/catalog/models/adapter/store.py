@@ -384,7 +384,7 @@ class FolderModelStore:
     def _look(
         self, name: str, revision: str, *, anywhere: bool = False
     ) -> tuple[ModelPlace, StoredRevision, tuple[StoredFile, ...]]:
-        other = self.elsewhere(name, revision) if anywhere else None
+        other = self.elsewhere(name, revision or "main") if anywhere else None
         place, model = (_place_of(other), other) if other is not None else self._find(name)
         found = revision_of(model, revision)
         survey = ModelScan(place.hub if other is not None else self._root, place.path, self._uid, self._now())

@@ -46,7 +46,7 @@ class ModelStore(Protocol):
 
     async def files(self, model: str, revision: str = "", *, anywhere: bool = False) -> tuple[StoredFile, ...]:
         """Every file of a revision, in name order, with what is known of its content. `anywhere`: of another cache of
-        this person where that has it complete and the store has not."""
+        this person where that has it complete and the store has not; the current one is then what `main` leads to."""
 
     def verify(self, model: str, revision: str = "") -> AsyncGenerator[VerifyProgress, None]:
         """Compares each file with what the Hub says of it; the last progress is over. Closing it ends the reading."""
