@@ -15,6 +15,7 @@ from spark_tui.base.jobs import Activity
 from spark_tui.base.page import Cell
 from spark_tui.base.protocol import rank_of
 from spark_tui.catalog.models.feature import DOWNLOADS
+from spark_tui.catalog.models.use.downloads import keep_store, undecided_store
 from spark_tui.catalog.presets.feature import LIBRARY
 from spark_tui.catalog.presets.model.preset import PRESETS
 from spark_tui.catalog.presets.use.rights import catalogue
@@ -125,6 +126,18 @@ class EnginesApp(FrameApp):
 
     def _seconds_left(self, view: EngineView) -> float | None:
         return self.context[parts.History].eta(view).seconds
+
+    async def settle_store(self) -> bool:
+        choice = await undecided_store(self.context)
+        if choice is None:
+            return True
+        places = tuple((each, each) for each in (choice.older.folder, choice.default))
+        question = self.make_screen("choice", f"{choice.sentence} Download to:", places)
+        chosen = await self.push_screen_wait(question)
+        if chosen is None:
+            return False
+        keep_store(self.context, chosen)
+        return await self.settle_store()
 
     # --- act ------------------------------------------------------------------------------------------
 

@@ -159,6 +159,12 @@ class Session:
         self.out.json(value)
         self.err.say(text)
 
+    def reopen(self) -> None:
+        """Closes the core; what is done next gets another one, by the settings as they are then."""
+        if self._runner is not None and self._context is not None:
+            self._runner.run(self._context.close())
+            self._context = None
+
     def opened(self) -> Context:
         """A core for another event loop; the caller closes it."""
         return self._opener(self.options, self.environment)
@@ -174,11 +180,16 @@ class Session:
 # --- questions --------------------------------------------------------------------------------------------
 
 
+def at_terminal(session: Session) -> bool:
+    """Whether a person can be asked."""
+    return not session.as_json and session.stdin is not None and session.stdin.isatty()
+
+
 def confirm(session: Session, question: str, *, yes: bool) -> bool:
     """The person's answer; no is the default. `yes` answers for them. Raises RefusedError without a terminal."""
     if yes:
         return True
-    if session.as_json or session.stdin is None or not session.stdin.isatty():
+    if session.stdin is None or not at_terminal(session):
         raise RefusedError(f"Not a terminal: {question}", "Confirm with --yes.")
     session.err.stream(f"{question} [y/N] ")
     return session.stdin.readline().strip().lower() in ("y", "yes")
@@ -186,7 +197,7 @@ def confirm(session: Session, question: str, *, yes: bool) -> bool:
 
 def typed(session: Session, question: str, wanted: str) -> bool:
     """Whether the person types exactly that; false without a terminal."""
-    if session.as_json or session.stdin is None or not session.stdin.isatty():
+    if session.stdin is None or not at_terminal(session):
         return False
     session.err.stream(question)
     return session.stdin.readline().strip() == wanted

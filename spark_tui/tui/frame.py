@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from spark_tui.base.jobs import Activity
 
 DIALOGS: Final = {
+    "choice": "spark_tui.tui.modals:ChoiceDialog",
     "confirm": "spark_tui.tui.modals:ConfirmScreen",
     "help": "spark_tui.tui.help:HelpScreen",
     "tour": "spark_tui.tui.help:TourScreen",
@@ -139,6 +140,11 @@ class FrameApp(PlainCrashApp[None]):
 
     def edit_engine(self, engine: str, changes: Mapping[str, str] | None = None) -> None:
         """The launch form with the settings of an engine that runs; `changes` are written into it."""
+        raise NotImplementedError
+
+    async def settle_store(self) -> bool:
+        """Asks once where downloads go, if that is open. Whether one may start; to be called by a worker. Raises
+        RefusedError where the answer counts from the next start on."""
         raise NotImplementedError
 
     def on_notify(self, event: Notify) -> None:

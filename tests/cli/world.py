@@ -30,12 +30,13 @@ from spark_tui.base.errors import ApiKeyRejected, EngineUnreachable, PresetError
 from spark_tui.base.finding import Ok
 from spark_tui.base.host.vitals import GpuReading, HostPaths
 from spark_tui.base.ports import CheckpointSource, DoctorProbe, MetricsSource, UserFiles
-from spark_tui.base.settings import Settings
+from spark_tui.base.settings import Folders, Settings
 from spark_tui.catalog.models.use.ports import Downloader, HubClient, ModelStore
 from spark_tui.catalog.presets.model.preset import Origin, Preset, PresetCatalogue, PresetFacts, PublishedSpeed
 from spark_tui.catalog.presets.use.imports import RecipeStore
 from spark_tui.catalog.presets.use.rights import AllowedPresets
 from spark_tui.cli.session import Opener, Options, Streams
+from spark_tui.machine.settings import load_settings
 from spark_tui.observe.metrics.use.history import HistoryStore
 from spark_tui.use.chat.use.chat import ConversationStore
 from spark_tui.use.connect.use import SettingsFiles
@@ -200,7 +201,8 @@ class Result:
 
 @dataclass
 class World:
-    """Everything behind the command line. `drive` lets the fake clock run by itself, as fast as it can."""
+    """Everything behind the command line. `drive` lets the fake clock run by itself, as fast as it can. With `folders`
+    the settings are those that are written there."""
 
     docker: FakeDocker = field(default_factory=FakeDocker)
     api: FakeApi = field(default_factory=FakeApi)
@@ -228,6 +230,7 @@ class World:
     drive: bool = False
     happenings: list[tuple[Callable[[], bool], Callable[[], None]]] = field(default_factory=list)
     settings: Settings = field(default_factory=Settings)
+    folders: Folders | None = None
     opened: list[Options] = field(default_factory=list)
     _helpers: list[asyncio.Task[None]] = field(default_factory=list)
 
@@ -244,9 +247,10 @@ class World:
             recipes=self.recipes, models=self.models, metrics=self.metrics, checkpoints=self.checkpoints,
             history=self.history, hub=self.hub, state=self.state, downloader=self.downloader,
             doctor_probe=self.doctor, conversations=self.conversations, user_files=self.user_files,
-            client_files=self.client_files,
+            client_files=self.client_files, folders=self.folders, environ=environment,
         )  # fmt: skip
-        return Context(self.settings, ports, self.paths)
+        settings = self.settings if self.folders is None else load_settings(environment, self.folders)
+        return Context(settings, ports, self.paths)
 
     async def _driving(self) -> None:
         while True:

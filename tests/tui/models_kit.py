@@ -13,11 +13,12 @@ from spark_tui.app.wiring import demo_ports
 from spark_tui.base.context import Context
 from spark_tui.base.engine.container import Mount
 from spark_tui.base.host.vitals import HostPaths
-from spark_tui.base.settings import Settings
+from spark_tui.base.settings import Settings, folders_of
 from spark_tui.catalog.library.screen.models import ModelsScreen
 from spark_tui.catalog.models.adapter.checkpoints import StoreCheckpoints
 from spark_tui.catalog.models.adapter.store import FolderModelStore
 from spark_tui.catalog.presets.model.preset import PRESETS, Preset
+from spark_tui.machine.settings import Config
 from spark_tui.tui.format import UNICODE
 from spark_tui.tui.widgets.page import Page
 from tests.fakes_hub import FakeDownloader, FakeHub
@@ -26,10 +27,17 @@ from tests.tui.kit import Sight
 
 
 class Stock(Kit):
-    """A Kit with a store in `root`; with `simulated`, store, Hub and downloads are those of the demo."""
+    """A Kit with a store in `root`; with `simulated`, store, Hub and downloads are those of the demo. In `home` are the
+    person's settings."""
 
     def __init__(
-        self, root: Path, *presets: Preset, simulated: bool = False, read_only: bool = False, hubs: tuple[str, ...] = ()
+        self,
+        root: Path,
+        *presets: Preset,
+        simulated: bool = False,
+        read_only: bool = False,
+        hubs: tuple[str, ...] = (),
+        home: Path | None = None,
     ) -> None:
         super().__init__(*presets)
         self.root = root
@@ -41,8 +49,9 @@ class Stock(Kit):
         if simulated:
             self.demo = demo_ports(clock=self.clock)
             parts = {name: getattr(self.demo, name) for name in parts}
-        ports = self.context.ports.changed(**parts)
-        settings = replace(Settings(), read_only=read_only)
+        self.config = Config(folders_of({}, home or root), {})
+        ports = self.context.ports.changed(**parts, **({"folders": self.config.folders, "environ": {}} if home else {}))
+        settings = replace(Settings(), read_only=read_only, store=root if home else Settings().store)
         self.context = Context(settings, ports, HostPaths(str(root), "/caches", "/home/test"))
 
     def engine(self, name: str, *argv: str) -> None:

@@ -437,6 +437,9 @@ class LaunchForm(FormScreen[str]):
             )
             if not await app.push_screen_wait(question):
                 return
+        missing = self._model is None or self._model.wanted is None or self._model.wanted.plans
+        if self.fetch and missing and not await app.settle_store():
+            return
         if await self.approved() and await app.may(self.verb, name) and await self.start(name, force=force):
             self.keep()
             self.dismiss(name)

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import cast
+
 import pytest
 from msgspec.structs import replace
 
 from spark_tui.base.checkpoint import WeightFormat
 from spark_tui.base.finding import Ok
 from spark_tui.base.quantities import GIB, MIB
-from spark_tui.base.settings import Settings
+from spark_tui.base.settings import Settings, SettingSource, folders_of
 from spark_tui.catalog.models.model import hub as hub_errors
 from spark_tui.catalog.models.model.download import DownloadRequest, Limits
 from spark_tui.catalog.models.model.hub import FormatBasis, Formats, Gating, SearchHit, Sort
+from spark_tui.catalog.models.model.store import Layout, OtherCache, StoreContents, StoredModel
+from spark_tui.catalog.models.use.ports import ModelStore
+from spark_tui.machine.settings import Config
 from tests.cli.world import World
 from tests.fakes_host import EPOCH
 from tests.fakes_hub import COMMIT, FakeDownloader, FakeHub, card
+from tests.fakes_ports import Absent
 
 NVFP4 = Formats((WeightFormat.NVFP4,), FormatBasis.NAME)
 HITS = (
@@ -31,6 +38,22 @@ def world() -> World:
     hub.add(card("acme/tiny", ("config.json", 100), ("model.safetensors", 2000), ("metal/model.bin", 99 * MIB)))
     hub.add(card("acme/gguf", ("a-Q4.gguf", 4000), ("a-Q8.gguf", 8000)))
     return World(hub=hub, downloader=FakeDownloader(at_once=True), drive=True)
+
+
+def beside_an_older_cache(folder: Path, *own: StoredModel) -> World:
+    """A machine without settings, whose models lie in the cache of the Hub's own tools."""
+    older = OtherCache("/home/me/.cache/huggingface/hub", (StoredModel("acme/old", Layout.CACHE, "/x"),), 7 * GIB)
+    box = world()
+    box.folders = folders_of({}, folder)
+    box.models = cast("ModelStore", Absent(ModelStore, scan=StoreContents("/store", own, others=(older,))))
+    return box
+
+
+def kept_store(box: World) -> str:
+    """The store that the file of settings names; empty where it names none."""
+    assert box.folders is not None
+    origin = Config(box.folders, {}).entry("store")
+    return str(origin.value) if origin.origin.source is SettingSource.FILE else ""
 
 
 # --- search -----------------------------------------------------------------------------------------------
@@ -87,6 +110,49 @@ def test_nothing_found_says_what_to_try_and_the_demo_has_no_hub() -> None:
 
 
 # --- pull -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("answer", "store"), [("y", "/home/me/.cache/huggingface"), ("n", "{}/vllm"), ("", "{}/vllm")])
+def test_where_downloads_go_is_asked_once_where_an_older_cache_holds_models(
+    tmp_path: Path, answer: str, store: str
+) -> None:
+    box = beside_an_older_cache(tmp_path)
+    first = box.run("models", "pull", "acme/tiny", keyboard=f"{answer}\n")
+    assert (first.code, kept_store(box)) == (0, store.format(tmp_path))
+    assert isinstance(box.downloader, FakeDownloader)
+    assert [each.repo for each in box.downloader.started] == ["acme/tiny"]
+    again = box.run("models", "pull", "acme/tiny", "--again", keyboard="y\n")
+    assert (again.code, "[y/N]" in first.err, "[y/N]" in again.err) == (0, True, False)
+    assert kept_store(box) == store.format(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("words", "environment"),
+    [((), {"HF_HOME": "/data"}), ((), {"SPARK_TUI_STORE": "/data"}), (("--dry-run",), {}), (("--json",), {})],
+)
+def test_where_downloads_go_is_not_asked_where_it_is_said_or_nobody_can_answer(
+    tmp_path: Path, words: tuple[str, ...], environment: dict[str, str]
+) -> None:
+    box = beside_an_older_cache(tmp_path)
+    result = box.run("models", "pull", "acme/tiny", *words, keyboard="y\n", environment=environment)
+    assert (result.code, "[y/N]" in result.err, kept_store(box)) == (0, False, "")
+    piped = box.run("models", "pull", "acme/tiny", "--again", stdin="y\n", environment=environment)
+    assert (piped.code, kept_store(box)) == (0, "")
+
+
+@pytest.mark.parametrize(("words", "asked"), [((), True), (("--yes",), False), (("--no-fetch",), False)])
+def test_a_launch_asks_where_its_download_goes(tmp_path: Path, words: tuple[str, ...], asked: bool) -> None:
+    box = beside_an_older_cache(tmp_path)
+    assert isinstance(box.hub, FakeHub)
+    box.hub.add(card("acme/tiny-1b", ("config.json", 100), ("model.safetensors", 2000)))
+    box.docker.add_image("vllm/vllm-openai:nightly")
+    box.run("up", "tiny-1b", "--no-wait", *words, keyboard="y\n")
+    assert kept_store(box) == ("/home/me/.cache/huggingface" if asked else "")
+
+
+def test_a_store_that_holds_models_is_not_asked_for(tmp_path: Path) -> None:
+    box = beside_an_older_cache(tmp_path, StoredModel("acme/new", Layout.CACHE, "/y"))
+    assert (box.run("models", "pull", "acme/tiny", keyboard="y\n").code, kept_store(box)) == (0, "")
 
 
 def test_a_dry_run_lists_files_sizes_and_room_and_starts_nothing() -> None:

@@ -16,6 +16,7 @@ from spark_tui.catalog.models.model.download import DownloadPhase
 from spark_tui.catalog.models.model.hub import Gating
 from spark_tui.run.launch.screen import LaunchForm
 from spark_tui.run.launch.use.runner import JobRunner
+from spark_tui.tui.modals import ChoiceDialog
 from tests.fakes_hub import card
 from tests.store_kit import cached, files
 from tests.tui.kit import PRESET, SIZES, Sight, seen
@@ -115,3 +116,28 @@ async def test_the_hub_is_not_asked_again_for_the_same_files(stock: Stock) -> No
         await sight.type("80")  # another port
         await sight.until(lambda: sight.on(LaunchForm).judgement is not None)
         assert len(stock.hub.tokens) == asked
+
+
+async def test_where_downloads_go_is_asked_once_and_another_folder_counts_from_the_next_start(tmp_path: Path) -> None:
+    older, store = tmp_path / "older", tmp_path / "vllm"
+    cached(older, "org/old", files(seed=1))
+    for keys, kept in ((("enter",), older), (("down", "enter"), store)):
+        stock = Stock(store, PRESET, hubs=(f"{older}/hub",), home=tmp_path / kept.name / "home")
+        stock.hub.add(card("org/qwen", *MODEL))
+        stock.host.free = Ok(400 * GIB)
+        async with seen(stock) as sight:
+            await form(sight)
+            await sight.until_seen("to download")
+            await sight.press("ctrl+l")
+            await sight.until(lambda at=sight: isinstance(at.app.screen, ChoiceDialog))
+            await sight.press(*keys)
+            if kept == store:
+                await sight.until(lambda to=stock: bool(to.downloader.started))
+            else:
+                await sight.until(lambda at=sight: isinstance(at.app.screen, LaunchForm))
+                await sight.press("ctrl+l")  # not asked again, and not downloaded to where it is not to go
+                await sight.until_seen("next start")
+                assert stock.downloader.started == []
+                assert isinstance(sight.app.screen, LaunchForm)
+        assert stock.config.current().store == kept
+        await stock.context.close()

@@ -27,7 +27,7 @@ from spark_tui.catalog.models.model.download import (
 )
 from spark_tui.catalog.models.show import downloads as show
 from spark_tui.catalog.models.show.inspection import size_or_unknown
-from spark_tui.catalog.models.use.downloads import Downloads
+from spark_tui.catalog.models.use.downloads import Downloads, choose_store
 from spark_tui.catalog.models.use.ports import Downloader, ModelStore
 from spark_tui.catalog.presets.model.fetching import downloads_of
 from spark_tui.catalog.presets.model.overrides import Overrides
@@ -130,6 +130,8 @@ def models_pull(
     if dry_run:
         _print_plans(session, plans)
         return
+    if any(not plan.whole for plan in plans) and choose_store(session):
+        plans = session.run(prepare, changes=True)
     _note_plans(session, plans)
     wanted = [plan.request for plan in plans if not plan.whole]
     if not wanted:

@@ -298,6 +298,8 @@ class FetchDialog(Dialog[str | None]):
     @work(exit_on_error=False, exclusive=True, group="start")
     async def _start(self) -> None:
         try:
+            if not await cast(FrameApp, self.app).settle_store():
+                return
             id_ = await self._core[Downloads].start(self._request)
         except SparkError as error:
             self._plan = error

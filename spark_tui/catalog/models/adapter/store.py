@@ -320,7 +320,7 @@ class FolderModelStore:
     def _about_root(self, orphans: tuple[Payload, ...], others: Iterable[OtherCache]) -> list[Finding]:
         findings = []
         if not os.path.isdir(self._root):
-            older = [os.path.dirname(each.path) for each in others if each.mine and each.path.endswith(f"/{_HUB}")]
+            older = [each.folder for each in others if each.folder]
             remedy = "The first download creates it. To use another folder, set `store` in the settings."
             if older:
                 command = f"spark-tui config set {_STORE} {shlex.quote(clean_line(older[0]))}"

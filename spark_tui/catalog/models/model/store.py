@@ -208,6 +208,24 @@ class OtherCache(Struct, frozen=True):
     findings: tuple[Finding, ...] = ()
     mine: bool = True
 
+    @property
+    def folder(self) -> str:
+        """What the setting `store` would name for downloads to go here; empty where no store can be made of it."""
+        return dirname(self.path) if self.mine and self.path.endswith("/hub") else ""
+
+
+class StoreChoice(Struct, frozen=True):
+    """Two folders that downloads could go to: `default`, which holds no models, and that of an older cache."""
+
+    default: str
+    older: OtherCache
+
+    @property
+    def sentence(self) -> str:
+        """What the older one holds."""
+        held = f"{len(self.older.models)}, {human_bytes(self.older.disk)}"
+        return f"Models already lie in {clean_line(self.older.folder)} ({held})."
+
 
 class StoreContents(Struct, frozen=True):
     """Everything in a store, models in name order. `orphans` is shared data that no repository uses. `free` is the

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from spark_tui.base.checkpoint import CheckpointFacts
 from spark_tui.base.context import Context
-from spark_tui.base.errors import SparkError, UsageError
+from spark_tui.base.errors import RefusedError, SparkError, UsageError
 from spark_tui.base.finding import EventKind, Ok, Reading, Severity, aged, value_of
 from spark_tui.base.ports import Clock, HostProbe, SecretStore
 from spark_tui.base.quantities import human_bytes
 from spark_tui.base.secret import Secret
+from spark_tui.base.settings import SettingSource
 from spark_tui.base.store import Store
+from spark_tui.base.text import clean_line
 from spark_tui.catalog.models.feature import DOWNLOADS
 from spark_tui.catalog.models.model import hub as hub_errors
 from spark_tui.catalog.models.model.download import (
@@ -28,7 +30,10 @@ from spark_tui.catalog.models.model.download import (
 )
 from spark_tui.catalog.models.model.hub import Gating, RepoFacts, SearchHit, SearchQuery, select, sum_known
 from spark_tui.catalog.models.model.inspection import SPARK_MEMORY
-from spark_tui.catalog.models.use.ports import Downloader, HubClient
+from spark_tui.catalog.models.model.store import StoreChoice
+from spark_tui.catalog.models.use.ports import Downloader, HubClient, ModelStore
+from spark_tui.cli.session import Session, at_terminal, confirm
+from spark_tui.machine.settings import config_of
 
 BUSY_SECONDS: Final = 0.5
 IDLE_SECONDS: Final = 3.0
@@ -226,6 +231,54 @@ class Downloads(Struct, eq=False):
             except SparkError as error:
                 self._store.say(f"{each.request.title}: {error.summary}", Severity.ERROR, error.remedy)
         return tuple(resumed)
+
+
+# --- where they go ----------------------------------------------------------------------------------------
+
+
+async def undecided_store(context: Context) -> StoreChoice | None:
+    """Where downloads could go, as long as it was never said: the store is the default and holds no models, and an
+    older cache of this person does. None else. Raises RefusedError once the setting names another store than this
+    program works with."""
+    config, running = config_of(context), context.settings
+    if config is None or running.origin("store").source is not SettingSource.DEFAULT:
+        return None
+    saved = config.current()
+    if saved.origin("store").source is not SettingSource.DEFAULT:
+        if saved.store != running.store:
+            raise RefusedError(f"Downloads go to {saved.store} from the next start on.", "Quit, and start spark-tui.")
+        return None
+    contents = await context[ModelStore].scan()
+    older = next((each for each in contents.others if each.folder), None)
+    return None if older is None or contents.models else StoreChoice(str(running.store), older)
+
+
+def keep_store(context: Context, folder: str) -> None:
+    """Writes where downloads go into the person's settings. Raises SettingsError."""
+    config = config_of(context)
+    if config is not None:
+        config.change("store", folder)
+
+
+def choose_store(
+    session: Session, look: Callable[[Context], Coroutine[Any, Any, StoreChoice | None]] = undecided_store
+) -> bool:
+    """Asks on a terminal where downloads go, if `look` finds that open, and keeps the answer. Whether the store is
+    another one from now on."""
+    choice = session.run(look, changes=True) if at_terminal(session) else None
+    if choice is None:
+        return False
+    session.err.say(choice.sentence)
+    moves = confirm(session, f"Download there instead of to {choice.default}?", yes=False)
+    folder = choice.older.folder if moves else choice.default
+
+    async def keep(context: Context) -> None:
+        keep_store(context, folder)
+
+    session.run(keep, changes=True)
+    session.err.say(f"Saved: store = {clean_line(folder)}", "dim")
+    session.reopen()
+    return moves
 
 
 def combined(downloads: Iterable[Download]) -> tuple[int, int | None, float | None]:

@@ -84,4 +84,4 @@ def up(
     elif dry_run:
         plan_launch(session, name, pairs, fetch=how["fetch"])
     else:
-        launch(session, name, pairs, how, service=service)
+        launch(session, name, pairs, how, service=service, yes=yes)

@@ -15,13 +15,16 @@ from spark_tui.base.text import clean_line
 from spark_tui.catalog.fit.model.verdict import LaunchVerdict
 from spark_tui.catalog.fit.show.launch import deviations_object, deviations_page, verdict_object
 from spark_tui.catalog.fit.use.fit import LaunchChecks, WillNotFit, observe
+from spark_tui.catalog.models.model.store import StoreChoice
+from spark_tui.catalog.models.use.downloads import choose_store, undecided_store
 from spark_tui.catalog.presets.model.overrides import overrides_from_pairs
 from spark_tui.catalog.presets.model.plan import LaunchPlan, key_wanted
 from spark_tui.catalog.presets.use.last_launches import LastLaunches
 from spark_tui.catalog.presets.use.launch_downloads import launch_downloads
+from spark_tui.catalog.presets.use.preflight import Preflight
 from spark_tui.catalog.presets.use.rights import find_preset, require_reviewed
 from spark_tui.cli.output import Interrupted
-from spark_tui.cli.session import Session, typed
+from spark_tui.cli.session import Session, at_terminal, typed
 from spark_tui.observe.engines.show.engines import engine_object, timeline_object
 from spark_tui.observe.engines.use.engines import EngineSupervisor
 from spark_tui.run.launch.show.progress import followed, keeps_starting
@@ -29,12 +32,17 @@ from spark_tui.run.launch.use.launch import Launcher, LaunchRequest, LaunchResul
 from spark_tui.run.launch.use.service import await_docker, due_now, stay
 
 
-def launch(session: Session, name: str, pairs: dict[str, str], how: Mapping[str, bool], *, service: bool) -> None:
-    """On this machine, and followed until it serves; one that does not fit only when the preset's name is typed."""
+def launch(
+    session: Session, name: str, pairs: dict[str, str], how: Mapping[str, bool], *, service: bool, yes: bool
+) -> None:
+    """On this machine, and followed until it serves; one that does not fit only when the preset's name is typed. Asks
+    where its model goes if that is open, unless `yes`."""
+    if how["fetch"] and not (service or yes):
+        choose_store(session, partial(_undecided, name, pairs))
     try:
         _launch(session, name, pairs, how, service=service)
     except WillNotFit as error:
-        if session.stdin is None or not session.stdin.isatty() or session.as_json:
+        if not at_terminal(session):
             raise
         session.err.note(error.summary)
         for change in error.fit.changes:
@@ -42,6 +50,16 @@ def launch(session: Session, name: str, pairs: dict[str, str], how: Mapping[str,
         if not typed(session, f"It will fail or may freeze the machine. Type {name} to launch anyway: ", name):
             raise
         _launch(session, name, pairs, {**how, "force": True}, again=True)
+
+
+async def _undecided(name: str, pairs: dict[str, str], context: Context) -> StoreChoice | None:
+    """Where the launch's model could go; None where that is settled, or nothing is to be fetched."""
+    choice = await undecided_store(context)
+    fetching = context.once(launch_downloads) if choice is not None else None
+    if fetching is None:
+        return None
+    plan = context[Preflight].dry_plan(find_preset(context, name), overrides_from_pairs(pairs))
+    return choice if await fetching.missing(plan) else None
 
 
 def _launch(
