@@ -14,7 +14,7 @@ from spark_tui.base.context import Context, Ports
 from spark_tui.base.feature import Adapter
 from spark_tui.base.host.vitals import HostPaths
 from spark_tui.base.ports import Clock
-from spark_tui.base.settings import DEMO_HOME, Folders, Settings, defaults, folders_of, hub_caches
+from spark_tui.base.settings import DEMO_HOME, Folders, Settings, defaults, folders_of, gguf_folders, hub_caches
 
 _SHARED: Final[Mapping[str, Adapter]] = {
     "clock": ("spark_tui.base.executors:SystemClock", None),
@@ -175,7 +175,11 @@ def build(settings: Settings, folders: Folders, environ: Mapping[str, str], room
     return Context(
         settings,
         real_ports(settings, folders, environ, rooms),
-        _host_paths(settings, folders, hub_caches(settings, environ, folders.home)),
+        replace(
+            _host_paths(settings, folders),
+            hubs=hub_caches(settings, environ, folders.home),
+            tools=tuple(gguf_folders(environ, folders.home)),
+        ),
     )
 
 
@@ -202,7 +206,5 @@ def build_demo(
     return Context(shown, ports, _host_paths(shown, simulated), demo=True)
 
 
-def _host_paths(settings: Settings, folders: Folders, hubs: tuple[str, ...] = ()) -> HostPaths:
-    return HostPaths(
-        str(settings.store), str(settings.caches), str(folders.home), owner=(os.getuid(), os.getgid()), hubs=hubs
-    )
+def _host_paths(settings: Settings, folders: Folders) -> HostPaths:
+    return HostPaths(str(settings.store), str(settings.caches), str(folders.home), owner=(os.getuid(), os.getgid()))

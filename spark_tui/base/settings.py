@@ -331,6 +331,18 @@ def hub_caches(settings: Settings, environ: Mapping[str, str], home: Path) -> tu
     return tuple(path for path in dict.fromkeys(usable) if path != f"{settings.store}/hub")
 
 
+LM_STUDIO: Final = "LM Studio"
+OLLAMA: Final = "Ollama"
+
+
+def gguf_folders(environ: Mapping[str, str], home: Path) -> Mapping[str, str]:
+    """Where other tools keep GGUF files, each with the tool's name. Absolute paths; none has to exist."""
+    found = {f"{home}/{each}/models": LM_STUDIO for each in (".lmstudio", ".cache/lm-studio")}
+    places = (environ.get("OLLAMA_MODELS", ""), f"{home}/.ollama/models", "/usr/share/ollama/.ollama/models")
+    found |= dict.fromkeys(places, OLLAMA)
+    return {os.path.normpath(path): tool for path, tool in found.items() if path.startswith("/") and ":" not in path}
+
+
 def variable_of(key: str) -> str:
     """`read_only` -> `SPARK_TUI_READ_ONLY`."""
     return ENV_PREFIX + key.upper()

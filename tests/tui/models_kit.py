@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -37,13 +37,15 @@ class Stock(Kit):
         simulated: bool = False,
         read_only: bool = False,
         hubs: tuple[str, ...] = (),
+        tools: Mapping[str, str] | None = None,
         home: Path | None = None,
     ) -> None:
         super().__init__(*presets)
         self.root = root
         self.hub, self.downloader = FakeHub(), FakeDownloader()
         parts = {
-            "models": FolderModelStore(root, hubs=hubs), "checkpoints": StoreCheckpoints(root),
+            "models": FolderModelStore(root, hubs=hubs, tools=tools),
+            "checkpoints": StoreCheckpoints(root, tools=tuple(tools or ())),
             "hub": self.hub, "downloader": self.downloader,
         }  # fmt: skip
         if simulated:
@@ -52,7 +54,7 @@ class Stock(Kit):
         self.config = Config(folders_of({}, home or root), {})
         ports = self.context.ports.changed(**parts, **({"folders": self.config.folders, "environ": {}} if home else {}))
         settings = replace(Settings(), read_only=read_only, store=root if home else Settings().store)
-        self.context = Context(settings, ports, HostPaths(str(root), "/caches", "/home/test"))
+        self.context = Context(settings, ports, HostPaths(str(root), "/caches", "/home/test", tools=tuple(tools or ())))
 
     def engine(self, name: str, *argv: str) -> None:
         """A container that mounts the store and serves."""

@@ -90,13 +90,15 @@ def _words(name: str) -> str:
 class HostPaths(Struct, frozen=True):
     """Absolute directories of the host: the model store, the compile caches, and the person's home (for `~`); and the
     person's ids of user and group, None: unknown. `hubs` are other Hub caches of the person, which may be absent: a
-    launch reads from them what is complete there and not in the store."""
+    launch reads from them what is complete there and not in the store. From `tools`, folders of other tools, it reads a
+    GGUF file that a preset names."""
 
     store: str
     caches: str
     home: str = ""
     owner: tuple[int, int] | None = None
     hubs: tuple[str, ...] = ()
+    tools: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for what, path in (("model store", self.store), ("cache folder", self.caches)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -306,6 +307,64 @@ def test_a_gguf_file_is_drafted_and_fitted_by_its_header(drafting: World, root: 
     parts = {part["id"]: part for part in fit["parts"]}
     assert {parts[each]["basis"] for each in ("weights", "kv")} == {Basis.FILES}
     assert parts["kv"]["bytes"] == 40960 * 4 * 1024 * 2
+
+
+DIGEST = "5a" * 32
+TOOLS = {"qwen3:8b": "Ollama", "acme/Qwen3-GGUF/Qwen3-Q4_K_M.gguf": "LM Studio"}
+
+
+@pytest.fixture
+def beside_tools(drafting: World, root: Path, tmp_path: Path) -> World:
+    """With a GGUF file that Ollama has downloaded, and one of LM Studio's."""
+    ollama, studio = tmp_path / "ollama", tmp_path / "lmstudio"
+    folders = {str(ollama): "Ollama", str(studio): "LM Studio"}
+    layers = [{"mediaType": f"application/vnd.ollama.image.{each}", "digest": f"sha256:{DIGEST}"}
+              for each in ("template", "model")]  # fmt: skip
+    write_gguf(ollama / f"blobs/sha256-{DIGEST}", QWEN)
+    write_gguf(studio / "acme/Qwen3-GGUF/Qwen3-Q4_K_M.gguf", QWEN)
+    write_gguf(studio / "acme/Qwen3-GGUF/mmproj-Qwen3.gguf", QWEN)
+    for place, text in (
+        ("library/qwen3/8b", json.dumps({"layers": layers})),
+        ("library/bad/json", "[1"),
+        ("library/bad/shape", json.dumps({"layers": [1]})),
+        ("library/bad/place", json.dumps({"layers": [layers[1] | {"digest": "sha256:../../secret"}]})),
+        ("library/bad/gone", json.dumps({"layers": [layers[1] | {"digest": f"sha256:{'0' * 64}"}]})),
+    ):
+        manifest = ollama / "manifests/registry.ollama.ai" / place
+        manifest.parent.mkdir(parents=True, exist_ok=True)
+        manifest.write_text(text)
+    drafting.models = Store(root, tools=folders)
+    drafting.checkpoints = StoreCheckpoints(root, tools=tuple(folders))
+    drafting.paths = HostPaths(str(root), "/caches", "/home/test", tools=tuple(folders))
+    return drafting
+
+
+def test_what_other_tools_have_is_listed_and_never_changed(beside_tools: World) -> None:
+    others = beside_tools.run("models", "list", "--json").json["other_caches"]
+    assert {model["id"]: each["tool"] for each in others for model in each["models"]} == TOOLS
+    assert all(model["size_bytes"] > 10_000 for each in others for model in each["models"])
+    for name in TOOLS:
+        assert name in beside_tools.run("models", "list").out
+        assert beside_tools.run("models", "inspect", name, "--json").json["checkpoint"]["context_tokens"] == 40960
+        for words in (("rm", name, "--yes"), ("move", name), ("verify", name)):
+            assert beside_tools.run("models", *words).code == 2
+
+
+@pytest.mark.parametrize("name", TOOLS)
+def test_llama_cpp_serves_what_another_tool_has_in_its_place(beside_tools: World, name: str) -> None:
+    drafted = beside_tools.run("draft", name, "--save", "mine", "--json")
+    assert drafted.code == 0, drafted.err
+    path = Path(drafted.json["model"])
+    assert path.is_file()
+    plan = beside_tools.run("up", "mine", "--dry-run", "--json")
+    assert f"-v {shlex.quote(f'{path.parent}:/tool-models:ro')}" in plan.json["docker_run"].replace(" \\\n", "")
+    assert f"/tool-models/{path.name}" in plan.json["argv"]
+    assert str(path.parent) not in plan.json["directories"]
+    assert "Fetched first" not in plan.err
+    parts = {part["id"]: part for part in beside_tools.run("fit", "mine", "--json").json["parts"]}
+    assert {parts[each]["basis"] for each in ("weights", "kv")} == {Basis.FILES}
+    used = beside_tools.run("models", "list").out.splitlines()
+    assert any(name in line and "mine" in line for line in used)
 
 
 def test_a_draft_is_saved_and_launched_in_one_command(drafting: World, tmp_path: Path) -> None:

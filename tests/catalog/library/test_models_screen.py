@@ -39,6 +39,8 @@ from spark_tui.tui.help import HelpScreen
 from spark_tui.tui.modals import ChoiceDialog, ConfirmScreen, TextDialog
 from spark_tui.tui.widgets.row_list import RowList
 from tests.fakes_hub import card
+from tests.gguf_files import QWEN as GGUF
+from tests.gguf_files import write_gguf
 from tests.kit import PRESET
 from tests.store_kit import COMMIT, cached, files, local
 from tests.tui.kit import SIZES, Sight
@@ -295,6 +297,16 @@ async def test_a_model_of_another_cache_is_moved_into_the_store_and_back(tmp_pat
         await sight.until_seen("Move org/qwen?")
         await sight.press("y")
         await sight.until(other.is_dir)
+
+
+async def test_what_another_tool_has_is_drafted_in_its_place_and_not_moved(tmp_path: Path) -> None:
+    kit = Stock(tmp_path / "store", QWEN, tools={str(tmp_path / "studio"): "LM Studio"})
+    file = write_gguf(tmp_path / "studio/acme/Tiny-GGUF/Tiny-Q4_K_M.gguf", GGUF)
+    async with seen(kit) as sight:
+        await go_to(sight, f"other:{file}")
+        assert not sight.on(ModelsScreen).offers("move_model")
+        await sight.press("enter")
+        await sight.until(lambda: isinstance(sight.app.screen, DraftDialog))
 
 
 async def test_a_model_that_an_engine_uses_is_not_moved(tmp_path: Path) -> None:

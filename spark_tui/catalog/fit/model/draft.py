@@ -33,6 +33,7 @@ from spark_tui.catalog.fit.model.fit import FEW_SEQUENCES, HOST_BYTES, RUNTIME_B
 from spark_tui.catalog.models.model.config import facts_of, known_model
 from spark_tui.catalog.models.model.gguf import PART
 from spark_tui.catalog.models.model.inspection import SPARK_MEMORY
+from spark_tui.catalog.models.model.store import is_gguf
 from spark_tui.catalog.models.model.weights import format_in
 from spark_tui.catalog.presets.model.dialects.importing import plain_name
 from spark_tui.catalog.presets.model.dialects.recipe_files import Value, comment, node_of, yaml_text
@@ -105,9 +106,9 @@ class DraftValue(Struct, frozen=True):
 class DraftSource(Struct, frozen=True):
     """What is known of a model without a preset.
 
-    `model` is what recipes call it. `folder` is where its files are within a container, empty while it is not
-    downloaded; `files` are relative to it, with their sizes. `file` is the GGUF file that was chosen. `task`,
-    `base_models` and `weights` are the card's. `memory` is the machine's, in bytes.
+    `model` is what recipes call it. `folder` is where its files are within a container (those of another tool: on this
+    machine), empty while it is not downloaded; `files` are relative to it, with their sizes. `file` is the GGUF file
+    that was chosen. `task`, `base_models` and `weights` are the card's. `memory` is the machine's, in bytes.
     """
 
     model: str
@@ -148,7 +149,7 @@ def draft_of(source: DraftSource, presets: Sequence[Preset]) -> Draft:
     """A preset for a model, with what `presets` know of its family. Raises DraftRefused, whatever its files hold."""
     kind = kind_of(source)
     gguf, facts = gguf_file(source), value_of(source.facts)
-    name = free_name(gguf or source.model, source.model, [each.name for each in presets])
+    name = free_name(gguf if gguf.endswith(".gguf") else source.model, source.model, [each.name for each in presets])
     drafting = _Drafting(source, facts, presets, name, source.weights)
     if gguf and kind is not ModelKind.TEXT:
         raise DraftRefused(
@@ -224,7 +225,7 @@ def _servable(model: str, what: str, evidence: str) -> ModelKind:
 
 def gguf_file(source: DraftSource) -> str:
     """The GGUF file to serve: the chosen one, else the one that suits a Spark best; empty for other checkpoints."""
-    if source.file.endswith(".gguf"):
+    if is_gguf(source.file):
         found = [name for name in source.files if name == source.file or fits_pattern(name, source.file)]
         return min(found, default=source.file)
     if any(name.endswith(".safetensors") and "/" not in name for name in source.files):
@@ -569,7 +570,7 @@ class _Drafting(Struct):
         cautions: list[Value] = [f"{each.label}: {each.doubt}" for each in self.values if each.doubt]
         own: dict[str, Value] = {
             "title": title,
-            "publisher": "" if source.model.startswith("/") else clean_line(owner),
+            "publisher": "" if source.model.startswith("/") or ":" in source.model else clean_line(owner),
             "licence": clean_line(facts.licence or source.licence),
             "architecture": clean_line(facts.architecture),
             "weights": f"{weights / GIB:.2f}GiB" if weights else "",

@@ -29,7 +29,7 @@ from spark_tui.catalog.fit.model.draft import (
     gguf_file,
 )
 from spark_tui.catalog.models.model.hub import RepoFacts
-from spark_tui.catalog.models.model.store import Completeness, RepoKind
+from spark_tui.catalog.models.model.store import Completeness, RepoKind, is_gguf
 from spark_tui.catalog.models.use.downloads import Hub
 from spark_tui.catalog.presets.model.dialects.importing import CollectedFiles, FoundFile, Registry, examine
 from spark_tui.catalog.presets.model.library import LibraryEntry
@@ -90,17 +90,19 @@ class Drafts(Struct, eq=False):
                 f"{model.id} is {state}: its files are missing.",
                 f"Download them first: g on Models, or spark-tui models pull {model.id}",
             )
-        facts = await in_thread(self._checkpoints.read, model.id, model.commit)
+        facts = await in_thread(self._checkpoints.read, model.readable, model.commit)
         files = await self._library.files(model.id) if model.revisions else ()
         path = model.current.path if model.current is not None else model.path
-        inside = posixpath.join("/models", posixpath.relpath(path, self._paths.store))
+        inside = posixpath.relpath(path, self._paths.store)
+        inside = path if inside.startswith("../") else posixpath.join("/models", inside)
         sizes = {file.name: file.size for file in files if file.payload is not None}
-        folder, single = posixpath.split(inside) if inside.endswith(".gguf") else (inside, "")
+        folder, single = posixpath.split(inside) if is_gguf(inside) else (inside, "")
         source = DraftSource(
             model.id,
             facts,
             folder,
             {single: model.size} if single else sizes,
+            single,
             weights=sum(file.size or 0 for file in files if file.name.endswith(".safetensors")) or None,
             memory=self._hub.memory,
         )

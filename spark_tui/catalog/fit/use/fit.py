@@ -146,7 +146,7 @@ class Launch:
     async def read(self, stored: Stored | None = None) -> None:
         """Reads what is stored of its model and its drafter; what has changed there is measured again."""
         drafting, read = LaunchContext(self._drawn).speculation, self._checks.checkpoints.read
-        wanted = [(self._drawn.model, self._drawn.preset.model_revision)]
+        wanted = [(self._drawn.preset.model, self._drawn.preset.model_revision)]
         if drafting is not None and drafting.drafter:
             wanted.append((str(PurePosixPath(drafting.drafter)), ""))
         known = stored or {}

@@ -94,7 +94,11 @@ def list_models(session: Session) -> None:
         names = ", ".join(model.id for model in other.models[:3]) + " ..." * (len(other.models) > 3)
         count = f"{other.path}: {len(other.models)} more ({human_bytes(other.disk)})"
         folder = shlex.quote(clean_line(other.path.removesuffix("/hub")))
-        if other.mine:
+        if other.tool:
+            session.err.note(
+                f"{count} of {clean_line(other.tool)}. llama.cpp serves one in place: spark-tui draft NAME"
+            )
+        elif other.mine:
             session.err.note(f"{count}, read from there. Into the store: spark-tui models move NAME")
         else:
             session.err.note(
@@ -200,7 +204,7 @@ def models_inspect(session: Session, name: str, revision: str, files: bool, hub:
         listed = await context[Library].files(entry.model.id, revision) if entry.model.revisions else ()
         wanted = entry.model.revision(revision)
         commit = wanted.commit if wanted is not None and wanted.refs != () else revision
-        facts = await context.in_thread(context.checkpoints.read, entry.model.id, commit)
+        facts = await context.in_thread(context.checkpoints.read, entry.model.readable, commit)
         return entry, listed, inspected(facts, entry.model.id, context[Hub].memory)
 
     entry, listed, found = session.run(look)

@@ -170,6 +170,12 @@ class ModelsScreen(ListScreen):
         return next((entry for entry in entries if f"{OTHER}{entry.model.path}" == self.rows.key), None)
 
     @property
+    def tool_file(self) -> LibraryEntry | None:
+        """The file under the cursor that another tool has downloaded."""
+        found = self.elsewhere
+        return found if found is not None and found.model.layout is Layout.FOLDER else None
+
+    @property
     def download(self) -> Download | None:
         """The download that keys act on: the one under the cursor, or that of the model there."""
         key = self.rows.key
@@ -340,11 +346,11 @@ class ModelsScreen(ListScreen):
         entry, download = self.entry, self.download
         match id_:
             case "get_model" | "open_uses":
-                return entry is not None or download is not None
+                return entry is not None or download is not None or (id_ == "open_uses" and self.tool_file is not None)
             case "verify_model" | "delete_model" | "yank":
                 return entry is not None
             case "move_model":
-                return entry is not None or self.elsewhere is not None
+                return entry is not None or (self.elsewhere is not None and self.tool_file is None)
             case "pause_download":
                 return download is not None and download.phase is not DownloadPhase.DONE
             case "cancel_work":
@@ -491,7 +497,7 @@ class ModelsScreen(ListScreen):
             return
         model, folder = entry.model, ""
         if entry is self.entry:
-            others = [(other.path, other.path) for other in view.contents.others if other.mine]
+            others = [(other.path, other.path) for other in view.contents.others if other.mine and not other.tool]
             if not others:
                 self._toast("The store is the only folder of models. Add one in the setting model_roots.")
                 return
@@ -548,7 +554,7 @@ class ModelsScreen(ListScreen):
 
     def action_open_uses(self) -> None:
         """The presets that use it; without one, the draft of a preset."""
-        entry = self.entry
+        entry = self.entry or self.tool_file
         if entry is None and self.download is not None:
             self.query_one(TabbedContent).active = "files-page"
         elif entry is None:

@@ -438,6 +438,7 @@ def store_object(view: LibraryView) -> Object:
                 "path": each.path,
                 "mine": each.mine,
                 "disk_bytes": each.disk,
+                **maybe("tool", each.tool, "a Hub cache"),
                 "models": [model_object(model) for model in each.models],
             }
             for each in contents.others

@@ -16,10 +16,11 @@ from typing import Any, Final
 
 from spark_tui.base.checkpoint import CheckpointFacts, CheckpointProblem, licence_in
 from spark_tui.base.finding import Missing, Reading, value_of
-from spark_tui.base.settings import hub_caches
+from spark_tui.base.settings import gguf_folders, hub_caches
 from spark_tui.base.text import clean_line, truncate
 from spark_tui.catalog.models.adapter.scan import opened, read_header, read_small, read_up_to
 from spark_tui.catalog.models.model.gguf import read_gguf
+from spark_tui.catalog.models.model.store import is_gguf
 from spark_tui.catalog.models.model.weights import CONFIG, SafetensorsHeader, read_checkpoint
 
 MOST_FILES: Final = 4_000
@@ -31,15 +32,19 @@ _STORE_TARGET: Final = "/models"
 
 def model_checkpoints(ports: Any) -> StoreCheckpoints:
     """This machine's."""
-    return StoreCheckpoints(ports.settings.store, hub_caches(ports.settings, ports.environ, ports.folders.home))
+    environ, home = ports.environ, ports.folders.home
+    return StoreCheckpoints(
+        ports.settings.store, hub_caches(ports.settings, environ, home), tuple(gguf_folders(environ, home))
+    )
 
 
 class StoreCheckpoints:
-    """Reads checkpoints of one store, and of the person's other Hub caches those that the store has not. Answers are
-    kept until a file of theirs changes."""
+    """Reads checkpoints of one store, and of the person's other Hub caches those that the store has not; GGUF files in
+    `tools` too, by their paths. Answers are kept until a file of theirs changes."""
 
-    def __init__(self, store: Path, hubs: Sequence[str] = ()) -> None:
+    def __init__(self, store: Path, hubs: Sequence[str] = (), tools: Sequence[str] = ()) -> None:
         self._store = store
+        self._tools = tools
         self._hubs = (store / "hub", *map(Path, hubs))
         self._kept: dict[Path, tuple[tuple[tuple[str, int, int], ...], Reading[CheckpointFacts]]] = {}
 
@@ -50,7 +55,7 @@ class StoreCheckpoints:
         there, with `weights.complete` false and findings that name the missing ones. A path to a GGUF file is that
         file with its other parts. Never raises.
         """
-        path, _, file = model.rpartition("/") if model.endswith(".gguf") else (model, "", "")
+        path, _, file = model.rpartition("/") if is_gguf(model) else (model, "", "")
         found: list[Reading[CheckpointFacts]] = []
         try:
             folders = self._folders(path + "/" * bool(file), revision)
@@ -85,7 +90,7 @@ class StoreCheckpoints:
             root = self._store.resolve()
             inside = model.removeprefix(_STORE_TARGET + "/")
             folder = (Path(model).expanduser() if inside == model else root / inside.lstrip("/")).resolve()
-            if not folder.is_relative_to(root):
+            if not any(folder.is_relative_to(each) for each in (root, *(Path(tool).resolve() for tool in self._tools))):
                 return Missing("outside of the model store")
             return [folder] if folder.is_dir() else Missing("not in the model store")
         if _REPO.fullmatch(model) is None or ".." in model:

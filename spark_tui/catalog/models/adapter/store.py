@@ -13,7 +13,7 @@ import shlex
 import shutil
 import threading
 import time
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing, suppress
 from functools import cached_property
 from pathlib import Path
@@ -28,7 +28,7 @@ from spark_tui.base.executors import CallPool, StreamThreads
 from spark_tui.base.files import PrivateFolder
 from spark_tui.base.finding import Finding, Severity
 from spark_tui.base.quantities import human_bytes
-from spark_tui.base.settings import hub_caches, suggestion
+from spark_tui.base.settings import gguf_folders, hub_caches, suggestion
 from spark_tui.base.text import clean_line
 from spark_tui.base.untrusted import decode
 from spark_tui.catalog.models.adapter.delete import Deletion
@@ -48,6 +48,7 @@ from spark_tui.catalog.models.adapter.scan import (
     scan_repo,
     unchanged,
 )
+from spark_tui.catalog.models.adapter.tools import tool_models
 from spark_tui.catalog.models.adapter.verify import Verification
 from spark_tui.catalog.models.model.hub import KEEP_FREE, no_room
 from spark_tui.catalog.models.model.store import (
@@ -150,12 +151,13 @@ def model_store(ports: Any) -> FolderModelStore:
     kept = PrivateFolder(ports.folders.cache / "models")
     hubs = hub_caches(ports.settings, ports.environ, ports.folders.home)
     strangers = (f"{ports.folders.home.parent}/*/.cache/huggingface/hub", "/root/.cache/huggingface/hub")
-    return FolderModelStore(ports.settings.store, kept, hubs=hubs, strangers=strangers)
+    tools = gguf_folders(ports.environ, ports.folders.home)
+    return FolderModelStore(ports.settings.store, kept, hubs=hubs, strangers=strangers, tools=tools)
 
 
 class FolderModelStore:
     """One store. `kept` is where results of scans are kept; `hubs` are the person's other Hub caches, `strangers`
-    patterns of where other users have theirs."""
+    patterns of where other users have theirs, `tools` folders of other tools, with their names."""
 
     def __init__(
         self,
@@ -164,12 +166,14 @@ class FolderModelStore:
         *,
         hubs: Sequence[str] = (),
         strangers: Sequence[str] = (),
+        tools: Mapping[str, str] | None = None,
         now: Callable[[], float] = time.time,
     ) -> None:
         self._given = str(root)
         self._root = os.path.realpath(root)
         self._other_hubs = hubs
         self._strangers = strangers
+        self._tools = tools or {}
         self._now = now
         self._uid = os.geteuid()
         self._kept = KeptScans(kept, self._root, self._uid)
@@ -359,7 +363,7 @@ class FolderModelStore:
         return [hub for hub in found if hub not in own and os.path.isdir(hub)]
 
     def _others(self) -> Iterator[OtherCache]:
-        """This person's caches, then those of other users that can be read and hold anything."""
+        """This person's caches, then those of other users that can be read and hold anything, then those of tools."""
         mine = self._hubs()
         theirs = sorted({os.path.realpath(each) for pattern in self._strangers for each in glob.iglob(pattern)})
         own = (os.path.realpath(f"{self._root}/{_HUB}"), *mine)
@@ -369,6 +373,9 @@ class FolderModelStore:
             found = tuple(model for model in models if model is not None and (hub in mine or model.disk))
             if found:
                 yield OtherCache(hub, found, disk_of(found), tuple(findings), hub in mine)
+        for root, tool in self._tools.items():
+            if held := tool_models(root, tool):
+                yield OtherCache(root, held, disk_of(held), tool=tool)
 
     # --- one model ------------------------------------------------------------------------------------
 

@@ -175,6 +175,11 @@ class StoredModel(Struct, frozen=True):
     findings: tuple[Finding, ...] = ()
 
     @property
+    def readable(self) -> str:
+        """What a CheckpointSource reads: the id, of a single file its path."""
+        return self.path if is_gguf(self.path) else self.id
+
+    @property
     def current(self) -> StoredRevision | None:
         """The revision that an engine gets when it names none."""
         found = (each for each in self.revisions if each.commit == self.commit)
@@ -199,14 +204,15 @@ class StoredModel(Struct, frozen=True):
 
 
 class OtherCache(Struct, frozen=True):
-    """Another Hub cache on this machine. `disk` in bytes. `mine`: this person's, which launches read; another user's is
-    only reported."""
+    """Another Hub cache on this machine, or the folder of `tool`, another program. `disk` in bytes. `mine`: this
+    person's, which launches read; another user's is only reported."""
 
     path: str
     models: tuple[StoredModel, ...]
     disk: int
     findings: tuple[Finding, ...] = ()
     mine: bool = True
+    tool: str = ""
 
     @property
     def folder(self) -> str:
@@ -373,6 +379,14 @@ def with_expected(files: Iterable[StoredFile], expected: Mapping[str, ExpectedFi
 
 
 # --- completeness -----------------------------------------------------------------------------------------
+
+
+_GGUF: Final = re.compile(r"(?:.*\.gguf|(?:.*/)?sha256-[0-9a-f]{64})", re.DOTALL)
+
+
+def is_gguf(path: str) -> bool:
+    """By its name: of Ollama's blobs it is a digest."""
+    return _GGUF.fullmatch(path) is not None
 
 
 def is_weights(name: str) -> bool:

@@ -72,9 +72,13 @@ class LibraryView(Struct, frozen=True):
     elsewhere: tuple[LibraryEntry, ...] = ()
 
     def get(self, model: str) -> LibraryEntry | None:
-        """The entry of that id, or of the folder of that name."""
+        """The entry of that id, or of the folder of that name; else that of a file which another tool has, by its path
+        too."""
         found = self.contents.find(model)
-        return next((entry for entry in self.entries if found is not None and entry.model.id == found.id), None)
+        if found is not None:
+            return next((entry for entry in self.entries if entry.model.id == found.id), None)
+        files = (entry for entry in self.elsewhere if entry.model.layout is Layout.FOLDER)
+        return next((entry for entry in files if model in (entry.model.id, entry.model.path)), None)
 
 
 def stored_commit(library: Reading[LibraryView], model: str) -> str:

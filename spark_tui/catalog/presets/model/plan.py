@@ -240,7 +240,11 @@ def _commanded(found: LaunchPlan, command: Command, place: Placement) -> LaunchP
     return replace(
         found,
         spec=replace(spec, labels=(*labels, (LABEL_SPEC_HASH, spec_hash(named)))),
-        directories=tuple(mount.source for mount in mounts if mount not in found.repositories or not mount.read_only),
+        directories=tuple(
+            mount.source
+            for mount in mounts
+            if mount.target != TOOL_TARGET and (mount not in found.repositories or not mount.read_only)
+        ),
         notes=(
             *_recipe_notes(preset),
             *command.notes,
@@ -351,12 +355,15 @@ def _recipe_notes(preset: Preset) -> Iterator[str]:
 
 
 def model_in_container(model: str, paths: HostPaths) -> str:
-    """The model as the container sees it: a path within the store becomes one below /models, a Hub name stays.
+    """The model as the container sees it: a path within the store becomes one below /models, a file of another tool
+    lies in TOOL_TARGET, a Hub name stays.
 
     Raises RefusedError for a path elsewhere on the host.
     """
     if local_model_path(model) is not None or not model.startswith(("/", "~")):
         return model
+    if file := _file_of_tool(model, paths):
+        return posixpath.join(TOOL_TARGET, posixpath.basename(file))
     inside = _within(_absolute(model, paths), paths.store)
     if inside is None:
         raise RefusedError(
@@ -366,6 +373,16 @@ def model_in_container(model: str, paths: HostPaths) -> str:
     return posixpath.join(STORE_TARGET, inside)
 
 
+TOOL_TARGET: Final = "/tool-models"
+"""The folder of a GGUF file that another tool has downloaded, in the container."""
+
+
+def _file_of_tool(model: str, paths: HostPaths) -> str:
+    """The path on this machine of a model that another tool has; empty for any other."""
+    path = _absolute(model, paths) if model.startswith(("/", "~")) else ""
+    return path if any(_within(path, each) for each in paths.tools) else ""
+
+
 def mounts_of(preset: Preset, paths: HostPaths) -> tuple[Mount, ...]:
     """The store, the compile caches, and what the recipe adds; of two mounts with one target the recipe's counts.
 
@@ -373,6 +390,8 @@ def mounts_of(preset: Preset, paths: HostPaths) -> tuple[Mount, ...]:
     recipes for folders of the system alone. Others are a right that the person allows.
     """
     found = {STORE_TARGET: Mount(posixpath.normpath(paths.store), STORE_TARGET)}
+    if file := _file_of_tool(preset.model, paths):
+        found[TOOL_TARGET] = Mount(posixpath.dirname(file), TOOL_TARGET, True)
     if preset.options.user in _ROOT_USERS:
         image = re.sub(r"[^a-z0-9.]+", "-", repository(preset.image).lower()).strip("-.")
         filled = preset.server.caches[:1] if preset.cpu_only else preset.server.caches
