@@ -273,6 +273,7 @@ class ModelKind(StrEnum):
     DRAFTER = "drafter"
     EMBEDDING = "embedding model"
     RERANKER = "reranker"
+    SPEECH = "speech-to-text model"
 
 
 class CheckpointFacts(Struct, frozen=True):

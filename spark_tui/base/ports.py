@@ -147,8 +147,8 @@ class EngineApi(Protocol):
         """Streams an answer; closing the iterator closes the connection, which frees the server's slot."""
 
     def ask(self, endpoint: Endpoint, path: str, body: bytes) -> AsyncGenerator[str, None]:
-        """Sends a JSON body as it is, and yields the data of each event, or the one JSON text of an answer that is not
-        streamed. Raises NoSuchPath where there is none."""
+        """Sends a JSON body, or the parts of a form, as it is, and yields the data of each event, or the one JSON text
+        of an answer that is not streamed. Raises NoSuchPath where there is none."""
 
     async def close(self) -> None: ...
 

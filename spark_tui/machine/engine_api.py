@@ -245,13 +245,16 @@ class VllmApi:
         """The data of the answer's events; of a server that does not stream, its one JSON text."""
         import httpx2
 
+        boundary = body[2:].partition(b"\r")[0] if body.startswith(b"--") else b""
+        kind = b"multipart/form-data; boundary=" + boundary if boundary else b"application/json"
+
         begun = False
         try:
             async with self._pools.of(endpoint).stream(
                 "POST",
                 endpoint.base_url + path,
                 content=body,
-                headers={"Content-Type": "application/json", "Accept": "text/event-stream"},
+                headers={"Content-Type": kind.decode(), "Accept": "text/event-stream"},
                 auth=bearer(endpoint),
             ) as response:
                 if response.status_code != 200:

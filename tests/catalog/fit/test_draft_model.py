@@ -122,7 +122,8 @@ def test_the_context_is_the_configs_maximum_bounded_by_what_fits() -> None:
         ("acme/x", {"architectures": ["Qwen3ForSequenceClassification"]}, {}, "classifier"),
         ("acme/X-Reranker", {"architectures": ["XForCausalLM"]}, {}, "yes and no tokens"),
         ("acme/x-embed", {"architectures": ["XForCausalLM"]}, {"files": {"x-Q8_0.gguf": 9}}, "GGUF"),
-        ("acme/x", {"architectures": ["WhisperForConditionalGeneration"]}, {}, "speech"),
+        ("acme/x", {"architectures": ["VitsModel"]}, {}, "speech"),
+        ("acme/x", {"architectures": ["XForCTC"]}, {"task": "automatic-speech-recognition"}, "speech"),
         ("acme/x", None, {"files": {"model_index.json": 9}}, "image"),
         ("acme/x", None, {"files": {"adapter_config.json": 9, "adapter_model.safetensors": 9}}, "adapter"),
         ("mlx-community/Qwen3-8B-4bit", {"architectures": ["Qwen3ForCausalLM"]}, {}, "MLX"),
@@ -167,6 +168,14 @@ def test_a_model_of_vectors_or_scores_is_served_as_one(
     assert words in argv(found)
     assert not any(word in argv(found) for word in ("parser", "speculative", "--max-num-seqs"))
     assert preset_from(parse(found.text, "mine.yaml"), name=found.name, origin=Origin.USER, file="") == found.preset
+
+
+def test_a_model_that_writes_down_speech_is_served_without_a_chats_parts() -> None:
+    own = replace(facts({"architectures": ["WhisperForConditionalGeneration"]}), chat=abilities_of(TEMPLATE, "qwen3"))
+    found = draft("acme/whisper-x", own)
+    assert "vllm serve acme/whisper-x" in " ".join(argv(found).split())
+    assert not any(word in argv(found) for word in ("parser", "speculative", "--max-num-seqs", "pooling"))
+    assert [each.key for each in found.doubts if each.key == "runner"] == ["runner"]
 
 
 @all_cases(

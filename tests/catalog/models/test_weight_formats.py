@@ -216,6 +216,21 @@ KINDS: dict[str, tuple[dict[str, Any], Rows, tuple[str, ...], ModelKind]] = {
     "an encoder": (PLAIN | {"architectures": ["XLMRobertaModel"]}, ends(), (), ModelKind.EMBEDDING),
     "one label": (CLASSIFIER | {"num_labels": 1}, ends(), (), ModelKind.RERANKER),
     "one label by name": (CLASSIFIER | {"id2label": {"0": "LABEL_0"}}, ends(), (), ModelKind.RERANKER),
+    "Whisper": (PLAIN | {"architectures": ["WhisperForConditionalGeneration"]}, ends(), (), ModelKind.SPEECH),
+    "Qwen3-ASR": (PLAIN | {"architectures": ["Qwen3ASRForConditionalGeneration"]}, ends(), (), ModelKind.SPEECH),
+    "GLM-ASR": (PLAIN | {"architectures": ["GlmAsrForConditionalGeneration"]}, ends(), (), ModelKind.SPEECH),
+    "live Voxtral": (
+        PLAIN | {"architectures": ["VoxtralRealtimeForConditionalGeneration"]},
+        ends(),
+        (),
+        ModelKind.SPEECH,
+    ),
+    "Voxtral, which chats": (
+        PLAIN | {"architectures": ["VoxtralForConditionalGeneration"]},
+        ends(),
+        (),
+        ModelKind.TEXT,
+    ),
     "several labels": (CLASSIFIER | {"id2label": {"0": "a", "1": "b"}}, ends(), (), ModelKind.TEXT),
 }
 

@@ -19,6 +19,7 @@ from spark_tui.base.errors import (
     GpuDriverMissing,
     NameInUse,
     NoSpaceLeft,
+    NoSuchPath,
     PortInUse,
     RefusedError,
     RegistryUnreachable,
@@ -312,6 +313,13 @@ async def test_a_model_without_chat_is_asked_no_first_request() -> None:
     task = asyncio.create_task(kit.context[Launcher].launch(LaunchRequest(pooling, Overrides()), kit.report))
     await kit.until(task.done)
     assert task.result().view.state is EngineState.SERVING
+    assert kit.step("warm").state is StepState.SKIPPED
+
+
+async def test_an_engine_that_has_no_chat_after_all_is_no_failure() -> None:
+    kit = Kit()
+    kit.api.answer = (NoSuchPath("There is no /v1/chat/completions.", ""),)
+    await launch(kit)
     assert kit.step("warm").state is StepState.SKIPPED
 
 

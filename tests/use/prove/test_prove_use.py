@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import Any
+from typing import Any, Protocol
 
 import pytest
 from msgspec.structs import replace
 
+from spark_tui.base.checkpoint import CheckpointFacts
 from spark_tui.base.context import Context
 from spark_tui.base.engine.container import (
     LABEL_MODEL,
@@ -20,7 +21,9 @@ from spark_tui.base.engine.container import (
 from spark_tui.base.engine.state import Endpoint, Health, ServedModel
 from spark_tui.base.errors import MeasurementVoid, UsageError
 from spark_tui.base.executors import SystemClock
+from spark_tui.base.finding import Missing, Ok
 from spark_tui.base.host.vitals import HostPaths
+from spark_tui.base.ports import CheckpointSource
 from spark_tui.base.settings import Settings
 from spark_tui.machine.engine_api import VllmApi
 from spark_tui.observe.results.feature import PROOFS
@@ -33,7 +36,7 @@ from tests.bench_kit import FakeLoad
 from tests.fakes_api import FakeEngineApi
 from tests.fakes_docker import FakeDocker
 from tests.fakes_host import FakeArchive, FakeGpu, FakeHost, FakeSecrets
-from tests.fakes_ports import Ports
+from tests.fakes_ports import Absent, Ports
 from tests.kit import IMAGE, FixedPresets
 from tests.prove_server import ProveServer
 
@@ -64,25 +67,39 @@ class RealAnswers(FakeEngineApi):
         await self.http.close()
 
 
-class Lab:
-    """A core with one engine, `qwen`, which is that server."""
+class Listener(Protocol):
+    """A server on a port of this machine."""
 
-    def __init__(self, server: ProveServer, *flags: str, context: int = 40_000) -> None:
+    port: int
+
+
+class Lab:
+    """A core with one engine, `qwen`, which is that server. `facts` are its model's files; None: not in the store."""
+
+    def __init__(
+        self,
+        server: Listener,
+        *flags: str,
+        context: int = 40_000,
+        model: str = "Qwen/Qwen3.6-35B-A3B",
+        facts: CheckpointFacts | None = None,
+    ) -> None:
         clock = SystemClock()
         self.docker = FakeDocker()
         self.docker.add_image(IMAGE)
-        self.api = api = RealAnswers(clock, Health.OK, (ServedModel("qwen", "Qwen/Qwen3.6-35B-A3B", context),))
+        self.api = api = RealAnswers(clock, Health.OK, (ServedModel("qwen", model, context),))
+        known = Missing("not in the model store") if facts is None else Ok(facts)
         ports = Ports(
             clock, self.docker, api, FakeHost(), FakeGpu(), FixedPresets(), FakeSecrets(), FakeArchive(),
-            load=FakeLoad(clock),
+            load=FakeLoad(clock), checkpoints=Absent(CheckpointSource, read=known),
         )  # fmt: skip
         self.context = Context(Settings(), ports, HostPaths("/store", "/caches", "/home/test"))
         self.seen: list[ProofProgress] = []
         labels = (
-            (LABEL_PRESET, "qwen"), (LABEL_MODEL, "Qwen/Qwen3.6-35B-A3B"), (LABEL_SERVED_NAME, "qwen"),
+            (LABEL_PRESET, "qwen"), (LABEL_MODEL, model), (LABEL_SERVED_NAME, "qwen"),
             (LABEL_RUNTIME, "vllm"), (LABEL_PORT, str(server.port)),
         )  # fmt: skip
-        argv = ("vllm", "serve", "Qwen/Qwen3.6-35B-A3B", *(flags or PARSERS), "--port", "8000")
+        argv = ("vllm", "serve", model, *(flags or PARSERS), "--port", "8000")
         self.docker.add_container("qwen", image=IMAGE, labels=labels, argv=argv)
 
     async def prove(self, **options: Any) -> Proof:

@@ -80,7 +80,7 @@ class PoolingServer:
 
 async def prove(*paths: str, fault: str = "") -> Proof:
     async with PoolingServer(*paths, fault=fault).running() as server:
-        lab = Lab(server, *POOLING)  # type: ignore[arg-type]
+        lab = Lab(server, *POOLING)
         try:
             return await lab.prove()
         finally:

@@ -55,13 +55,14 @@ _OTHER_KINDS: Final = (
     (ModelKind.RERANKER, "text-ranking", "", "", r"rerank"),
     (ModelKind.EMBEDDING, "feature-extraction sentence-similarity", "", "modules.json",
      r"embed(?:ding)?s?\b|/(?:bge|e5|gte)-"),
+    (ModelKind.SPEECH, "", "", "", r"\bwhisper-|-asr\b"),
     (ModelKind.DRAFTER, "", "", "", r"dflash|eagle3?\b|speculator|medusa"),
     ("a text classifier", "text-classification zero-shot-classification", r"ForSequenceClassification", "", ""),
     ("an encoder without text output", "fill-mask token-classification question-answering",
      r"For(?:MaskedLM|TokenClassification|QuestionAnswering)$", "", ""),
     ("an image or video generator", "text-to-image image-to-image text-to-video image-to-video", "", "model_index.json",
      ""),
-    ("a speech model", "automatic-speech-recognition text-to-speech text-to-audio", r"^(?:Whisper|Wav2Vec|Vits)", "",
+    ("a speech model", "automatic-speech-recognition text-to-speech text-to-audio", r"^(?:Wav2Vec|Vits)", "",
      ""),
     ("an adapter (LoRA) without its base model", "", "", "adapter_config.json", ""),
     ("in MLX format, for Apple computers", "", "", "", r"^mlx-community/|-mlx(?:-|$)"),
@@ -210,7 +211,7 @@ def kind_of(source: DraftSource) -> ModelKind:
 
 
 def _servable(model: str, what: str, evidence: str) -> ModelKind:
-    """An embedding model or a reranker. Raises DraftRefused for anything else."""
+    """An embedding model, a reranker or a speech-to-text model. Raises DraftRefused for anything else."""
     name = clean_line(model)
     if isinstance(what, ModelKind) and what is not ModelKind.DRAFTER:
         return what
@@ -348,7 +349,10 @@ class _Drafting(Struct):
             defaults[key] = value
             words.append(f"--{option} {{{key}}}")
         self._quantization(facts, words)
-        if kind is not ModelKind.TEXT:
+        if kind is ModelKind.SPEECH:
+            doubt = "the image may be without vLLM's packages for sound: vllm[audio]"
+            self.say("runner", "serves", "transcriptions", source=facts.kind_sign, doubt=doubt)
+        elif kind is not ModelKind.TEXT:
             self._pooling(facts, kind, words)
         else:
             self._parsers(facts, words)

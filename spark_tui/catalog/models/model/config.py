@@ -659,6 +659,8 @@ _DRAFTERS: Final = re.compile(r"Eagle(?!.*VL)|DFlash|Medusa|MLPSpeculator|DraftM
 _EMBEDDERS: Final = re.compile(
     r"^(?:Bert|Roberta|XLMRoberta|ModernBert|NomicBert|MPNet)\w*Model$|(?:Embedding|Bidirectional)Model$|ForTextEncoding$"
 )
+# vLLM's models that transcribe, without those that chat about sound too (vllm/model_executor/models/registry.py).
+_SPEECH: Final = re.compile(r"^Whisper(?=ForConditional)|A(?:SR|sr)\d?(?=For|Realtime)|Realtime(?:For\w+)?Generation$")
 _POOLING_FILES: Final = ("modules.json", "1_Pooling", "1_Pooling/config.json", "config_sentence_transformers.json")
 
 
@@ -666,8 +668,9 @@ def _kind(whole: Keys, architecture: str, tensor_names: Sequence[str], files: Co
     """What the checkpoint gives back, and the sign of it."""
     if keys := whole.unread(_DRAFTER_KEYS):
         return ModelKind.DRAFTER, f"key {truncate(clean_line(keys[0]), 80)}"
-    if _DRAFTERS.search(architecture):
-        return ModelKind.DRAFTER, f"architecture {architecture}"
+    for pattern, named in ((_DRAFTERS, ModelKind.DRAFTER), (_SPEECH, ModelKind.SPEECH)):
+        if pattern.search(architecture):
+            return named, f"architecture {architecture}"
     ends = any(re.search(r"lm_head|embed|wte|output\.|^head\.", name) for name in tensor_names)
     joint = "mask_token_id" in whole or any(name.startswith("fc.") for name in tensor_names)
     if tensor_names and joint and not ends:

@@ -35,6 +35,7 @@ _GIVES: Final = {
     ModelKind.DRAFTER: "speculates for another model, and is not served alone",
     ModelKind.EMBEDDING: "returns vectors, no text; a pooling runner serves it",
     ModelKind.RERANKER: "returns scores, no text; a pooling runner serves it",
+    ModelKind.SPEECH: "writes down speech; no chat",
 }
 
 

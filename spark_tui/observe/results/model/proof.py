@@ -28,6 +28,7 @@ class Area(StrEnum):
     QUALITY = "quality"
     DEPTH = "long context"
     VECTORS = "vectors and scores"
+    SPEECH = "speech to text"
 
 
 class Verdict(StrEnum):
@@ -37,14 +38,15 @@ class Verdict(StrEnum):
 
 
 class Api(StrEnum):
-    """The interfaces that agents use: OpenAI's two, and Anthropic's. Those of models without text: OpenAI's for
-    vectors, Jina's for scores."""
+    """The interfaces that agents use: OpenAI's two, and Anthropic's. Those of models without chat: OpenAI's for
+    vectors and for speech, Jina's for scores."""
 
     CHAT = "chat"
     RESPONSES = "responses"
     MESSAGES = "messages"
     EMBEDDINGS = "embeddings"
     RERANK = "rerank"
+    TRANSCRIPTIONS = "transcriptions"
 
 
 PATHS: Final = {
@@ -53,7 +55,11 @@ PATHS: Final = {
     Api.MESSAGES: "/v1/messages",
     Api.EMBEDDINGS: "/v1/embeddings",
     Api.RERANK: "/v1/rerank",
+    Api.TRANSCRIPTIONS: "/v1/audio/transcriptions",
 }
+_LINE: Final = "--spark-tui-74d0c1a8e5"
+_PART: Final = f"{_LINE}\r\nContent-Disposition: form-data; name={{}}"
+"""A part of a form (RFC 7578), up to its name."""
 CALL_ID: Final = "call00001"
 """Of the call in a history. Mistral's template takes nine letters and digits only."""
 
@@ -78,7 +84,7 @@ class Question(Struct, frozen=True):
     """What is asked. `choice` is empty for the model's own, `required`, `none`, or a tool's name. `result` is what the
     call `called` returned. `filler_tokens` of text, or `filler_share` of the context, come before the prompt. Without a
     `temperature` the server's default is used. `thinking` is sent to chat only; None: the model's default. `texts` are
-    those to embed, or to score against the prompt."""
+    those to embed, or to score against the prompt, `clip` is a WAV file to write down."""
 
     prompt: str
     api: Api = Api.CHAT
@@ -96,10 +102,15 @@ class Question(Struct, frozen=True):
     filler_tokens: int = 0
     filler_share: float = 0.0
     texts: tuple[str, ...] = ()
+    clip: bytes = b""
 
 
 def request_body(question: Question, model: str, filler: str = "") -> bytes:
-    """The JSON body in the shape of the question's API; `filler` is the long text before the prompt."""
+    """The JSON body in the shape of the question's API, for a clip a form; `filler` is the long text before the
+    prompt."""
+    if question.clip:
+        head = _PART.format(f'"model"\r\n\r\n{model}\r\n') + _PART.format('"file"; filename="clip.wav"\r\n\r\n')
+        return head.encode() + question.clip + f"\r\n{_LINE}--\r\n".encode()
     if question.api in (Api.EMBEDDINGS, Api.RERANK):
         texts: dict[str, Any] = {"input": question.texts}
         if question.api is Api.RERANK:

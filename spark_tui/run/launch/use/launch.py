@@ -19,7 +19,7 @@ from spark_tui.base.engine.container import ContainerFacts, outside_docker
 from spark_tui.base.engine.message import ChatParameters, ChatRequest, Message, Role
 from spark_tui.base.engine.runtimes import is_pooling, runtime_named
 from spark_tui.base.engine.state import EngineState, Exposure
-from spark_tui.base.errors import EngineExited, RefusedError, SparkError
+from spark_tui.base.errors import EngineExited, NoSuchPath, RefusedError, SparkError
 from spark_tui.base.executors import pause
 from spark_tui.base.jobs import Report, Step, StepReporter, StepState
 from spark_tui.base.ports import Clock, ContainerEngine, EngineApi, LogArchive
@@ -377,6 +377,8 @@ class Launcher(Struct, eq=False):
             async with asyncio.timeout(patience), aclosing(self._api.chat(endpoint, request)) as events:
                 async for _ in events:
                     pass
+        except NoSuchPath:
+            steps.skip("warm", "the engine has no chat")
         except TimeoutError:
             steps.fail("warm", f"no answer within {human_duration(patience)}")
         except SparkError as error:

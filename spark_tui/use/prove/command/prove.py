@@ -37,9 +37,9 @@ def prove(session: Session, name: str, full: bool, only: tuple[str, ...], kept: 
     """Prove that an engine does what agents need: tool calls, reasoning, structured output, depth.
 
     Without NAME: the engine that runs, if it is the only one. Asks through chat, /v1/responses and /v1/messages,
-    streaming and not; about two minutes. The result is saved with image, model and settings. Exit code 1: a case
-    failed, or the run did not end, or it is void and not saved, because the engine ended or was restarted; with
-    --compare: a case fails that passed before.
+    streaming and not; about two minutes. A model of vectors, scores or speech is asked for those. The result is saved
+    with image, model and settings. Exit code 1: a case failed, or the run did not end, or it is void and not saved,
+    because the engine ended or was restarted; with --compare: a case fails that passed before.
     """
 
     def follow(progress: ProofProgress) -> None:

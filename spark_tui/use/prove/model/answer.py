@@ -65,6 +65,9 @@ def read_answer(question: Question, payloads: Sequence[str]) -> ProveAnswer:
     for event in events:
         if event.get("error") or event.get("object") == "error" or event.get("type") == "error":
             raise stream_error(event)
+    if question.api is Api.TRANSCRIPTIONS:
+        text = next(iter(events), {}).get("text")
+        return ProveAnswer(text_of(text), faults=() if isinstance(text, str) else ("no text",))
     if question.api in (Api.EMBEDDINGS, Api.RERANK):
         return _vectors(next(iter(events), {}), len(question.texts))
     whole, parts = _READERS[question.api]

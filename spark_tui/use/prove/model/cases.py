@@ -9,6 +9,7 @@ import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import zip_longest
 from operator import mul
+from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from msgspec import Struct
@@ -61,7 +62,8 @@ class Case(Struct, frozen=True):
 def judge(case: Case, target: Target, answers: tuple[ProveAnswer, ...]) -> tuple[Verdict, str]:
     """The verdict, and its evidence: what is wrong, or what came."""
     for answer in answers:
-        for check in (_measured if case.question.texts else _sound, *case.checks):
+        asked = case.question
+        for check in (_measured if asked.texts else _faultless if asked.clip else _sound, *case.checks):
             try:
                 wrong = check(target, answer)
             except SkippedCase as skipped:
@@ -489,6 +491,29 @@ def _pooling() -> Iterator[Case]:
 
 
 POOLING_CASES: Final = tuple(_pooling())
+
+CLIP_WORDS: Final = ("yellow", "boats", "passed", "lighthouse", "tuesday", "morning")
+"""Of the sentence in clip.wav: "Yellow boats passed the old lighthouse on Tuesday morning." Spoken by eSpeak NG 1.51
+(en-us, 165 words a minute, gap 1), then 16 kHz, mono, 8 bits, without the silence around it."""
+MOST_MISSED: Final = 2
+
+
+def _faultless(_: Target, answer: ProveAnswer) -> str:
+    return "; ".join(answer.faults)
+
+
+def _heard(_: Target, answer: ProveAnswer) -> str:
+    """Most of the words, in any spelling around them."""
+    missed = [word for word in CLIP_WORDS if word not in answer.text.lower()]
+    return f"not heard: {', '.join(missed)}: {quote(answer.text)}" if len(missed) > MOST_MISSED else ""
+
+
+def speech_cases() -> tuple[Case, ...]:
+    """What a model that writes down speech is asked, with the clip as it ships."""
+    clip = Path(__file__).with_name("clip.wav").read_bytes()
+    return (Case("transcription.words", Area.SPEECH, Question("", api=Api.TRANSCRIPTIONS, clip=clip), (_heard,)),)
+
+
 _CHAT_APIS: Final = (Api.CHAT, Api.RESPONSES, Api.MESSAGES)
 _GROUPS: Final = zip_longest(*(_basics(api, stream) for api in _CHAT_APIS for stream in (False, True)))
 _ALL: Final = (*(case for row in _GROUPS for case in row if case is not None), *_chat_only())

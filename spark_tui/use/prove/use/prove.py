@@ -6,12 +6,13 @@ import asyncio
 import uuid
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from spark_tui.base.checkpoint import ModelKind
 from spark_tui.base.context import Context
 from spark_tui.base.engine.runtimes import is_pooling
 from spark_tui.base.engine.state import Endpoint
@@ -26,10 +27,12 @@ from spark_tui.base.errors import (
     UnreachableError,
     UsageError,
 )
-from spark_tui.base.ports import Clock, EngineApi
+from spark_tui.base.executors import in_thread
+from spark_tui.base.ports import CheckpointSource, Clock, EngineApi
 from spark_tui.base.quantities import human_duration
 from spark_tui.base.store import Store
 from spark_tui.base.text import clean_line, truncate
+from spark_tui.catalog.fit.model.draft import DraftRefused, DraftSource, kind_of
 from spark_tui.catalog.presets.feature import LIBRARY
 from spark_tui.catalog.presets.model.library import stored_commit
 from spark_tui.observe.results.feature import PROOFS
@@ -60,6 +63,7 @@ from spark_tui.use.prove.model.cases import (
     filler_text,
     filler_tokens,
     judge,
+    speech_cases,
 )
 
 STREAMS: Final = 4
@@ -103,6 +107,7 @@ class Prover(Struct, frozen=True):
     """Proves engines that serve. Kept proofs are a slice of the World too, the newest first."""
 
     api: EngineApi
+    checkpoints: CheckpointSource
     benchmark: Benchmark
     proofs: ProofStore
     store: Store
@@ -110,7 +115,8 @@ class Prover(Struct, frozen=True):
 
     @classmethod
     def from_context(cls, context: Context) -> Prover:
-        return cls(context.api, context[Benchmark], context[ProofStore], context.store, context.clock)
+        benchmark = context[Benchmark]
+        return cls(context.api, context.checkpoints, benchmark, context[ProofStore], context.store, context.clock)
 
     def kept(self) -> tuple[Proof, ...]:
         """The newest first. Raises SparkError when they cannot be read."""
@@ -137,7 +143,7 @@ class Prover(Struct, frozen=True):
         endpoint, conditions = await self.benchmark.target(name)
         cases = [
             case
-            for case in (POOLING_CASES if is_pooling(conditions.flags) else CASES)
+            for case in await self._cases(conditions)
             if (not only or case.id.startswith(tuple(only))) and (compiles or not case.may_compile)
         ]
         if not cases:
@@ -148,6 +154,16 @@ class Prover(Struct, frozen=True):
         )
         with self.benchmark.claim(name):
             return await finish_when_cancelled(run.work(cases, keep=not only and compiles), ended, END_SECONDS)
+
+    async def _cases(self, conditions: Conditions) -> tuple[Case, ...]:
+        """By what the engine gives back: its options say that, else its model's own files, else the model's name."""
+        if is_pooling(conditions.flags):
+            return POOLING_CASES
+        facts = await in_thread(self.checkpoints.read, conditions.model, conditions.revision)
+        with suppress(DraftRefused):
+            if kind_of(DraftSource(conditions.model, facts)) is ModelKind.SPEECH:
+                return speech_cases()
+        return CASES
 
     async def asked_again(self, name: str, earlier: Proof, proof: Proof, *, times: Times | None = None) -> Proof:
         """`proof` with the second verdict of each case that passed in `earlier` and fails: models are not repeatable,
@@ -216,7 +232,7 @@ class _ProveRun:
         check = EngineCheck(self._prover.benchmark, self._stop)
         await check.begin(self._conditions.engine)
         async with check.watching():
-            if not is_pooling(self._conditions.flags):
+            if cases[0].area not in (Area.VECTORS, Area.SPEECH):
                 await self._probe()
             asking = await unless_stopped(self._ask_all(cases), self._stop)
             if not asking.cancelled():
