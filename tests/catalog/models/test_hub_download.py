@@ -59,7 +59,7 @@ class Box:
     def __init__(self, root: Path, server: HubServer) -> None:
         self.store = root / "store"
         self.records = root / "state" / "downloads"
-        self.environ = {**os.environ, "HF_ENDPOINT": server.url}
+        self.environ = {**os.environ, "HF_ENDPOINT": server.url, "HF_HOME": str(root / "huggingface")}
         for name in ("HF_TOKEN", "HF_HUB_OFFLINE"):
             self.environ.pop(name, None)
         self.downloads = DetachedDownloads(self.records, self.store, self.environ)
