@@ -175,15 +175,40 @@ _CLASS_PATTERNS: Final = {
     "phi3": 0,
     "starcoder2": 0,
 }
+# Keys with a word of attention in them that do not say what layers keep: by how they begin, and by a word anywhere in
+# them. To each pattern what it is about, or a key of a public config.json that it is here for, and whose.
+_OTHER_PARTS: Final = {
+    r"(?:moe|mlp|ffn)_": "mlp_layer_types (GLM-5)",
+    r"mtp_": "mtp_hybrid_override_pattern (Nemotron-H)",
+    r"(?:vision|audio|image|video)_": "what other towers keep",
+    r"activation_": "activation_sparsity_pattern (Gemma 3n)",
+    r"num_beam": "num_beam_groups (transformers' PretrainedConfig)",
+    r"chunk_size_feed": "chunk_size_feed_forward (transformers' PretrainedConfig)",
+    r"(?:q_lora|o_lora|o_groups)": "o_groups (DeepSeek-V4): how queries and outputs are compressed",
+    r"gating": "gating (Laguna): of what attention returns",
+    r"(?:quantization_|compression_config)": "compression_config (compressed-tensors)",
+    r"num_attention_heads": "num_attention_heads_per_layer: of queries",
+    r"index_(?:topk|n_heads)$": "index_topk (DeepSeek-V3.2): how many are read",
+    r"decoder_sparse": "decoder_sparse_step (Qwen2-MoE)",
+    r"multi_query_attention": "multi_query_attention (ChatGLM2), which multi_query_group_num explains",
+}
+_OTHER_WORDS: Final = {
+    r"rope|rotary|nope|theta": "compress_rope_theta (DeepSeek-V4): positions",
+    r"drop|initial|loss": "attention_dropout: training",
+    r"bias|norm|_eps|scal(?:e|ing|ar)|multiplier": "query_pre_attn_scalar (Gemma 3), attention_multiplier (Granite)",
+    r"soft|capping|temperature|logn|att\w+_factor": "attn_logit_softcapping (Gemma 2), use_logn_attn (Qwen)",
+    r"implementation|flash|fused|efficient|parallel|layout": "_attn_implementation (transformers): how it is computed",
+    r"sink|_gate": "add_swa_attention_sink_bias (MiMo-V2-Flash), attn_output_gate (Qwen3-Next)",
+    r"_dtype": "mamba_ssm_dtype (Qwen3.5), which its own reader asks for",
+    r"bidirectional": "use_bidirectional_attention (EmbeddingGemma)",
+    r"expert": "num_local_experts (gpt-oss)",
+    r"token_i(?:d|ndex)": "ids of tokens",
+    r"heads_per_layer|swa_num_attention_heads": "swa_num_attention_heads (MiMo-V2-Flash): of queries",
+}
 # A key with such a word says what layers keep. One that no reader here has understood leaves it unknown.
 _SPEAKS: Final = re.compile(
-    r"""(?x)
-    ^(?! (?:moe|mlp|ffn|mtp|vision|audio|image|video|activation)_ | num_beam | q_lora | o_lora | o_groups | gating
-       | quantization_ | compression_config | num_attention_heads | index_(?:topk|n_heads)$ | decoder_sparse
-       | multi_query_attention | chunk_size_feed
-       | .*(?:rope|rotary|nope|theta|drop|bias|norm|initial|_eps|scal(?:e|ing|ar)|soft|capping|implementation
-       | temperature|loss|flash|fused|sink|_gate|att\w+_factor|efficient|logn|parallel|layout|multiplier|_dtype
-       | bidirectional|expert|token_i(?:d|ndex)|heads_per_layer|swa_num_attention_heads) )
+    rf"""(?x)
+    ^(?! {"|".join(_OTHER_PARTS)} | .*(?:{"|".join(_OTHER_WORDS)}) )
     .*(?: pattern|compress|(?:^|_)ratio|^index|indexer|sparse|swa_|_swa|sliding|window|layer_group|linear_|lightning
        | delta|kda|gdn|hybrid|mixer|chunk|layer_type|block_type|block_config|attn|attention|groups|(?<!q)kv|key_value
        | multi_query$|mamba|ssm|lstm|conv|lru|recurrent|latent|local|global|state_size|time_step|period|_every_ )"""
