@@ -34,6 +34,7 @@ from spark_tui.catalog.models.model.store import (
     StoredModel,
     StoredRevision,
     VerifyProgress,
+    repository_folder,
 )
 from spark_tui.simulator.facts import FACTS, RECORDED_MODEL
 from spark_tui.simulator.world import DISK_FREE, DISK_TOTAL, STORE
@@ -159,7 +160,7 @@ class DemoModels:
 
 def _cached(now: float, name: str, gib: float, shards: int, state: Completeness, here: int, days: float) -> StoredModel:
     size = int(gib * GIB * here / shards)
-    path = f"{STORE}/hub/models--{name.replace('/', '--')}"
+    path = f"{STORE}/hub/{repository_folder(name)}"
     partials: tuple[Partial, ...] = ()
     reasons: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()

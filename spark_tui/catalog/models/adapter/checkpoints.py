@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from spark_tui.base.checkpoint import CheckpointFacts, CheckpointProblem, licence_in
+from spark_tui.base.engine.container import repository_folder
 from spark_tui.base.finding import Missing, Reading, value_of
 from spark_tui.base.settings import gguf_folders, hub_caches
 from spark_tui.base.text import clean_line, truncate
@@ -96,7 +97,7 @@ class StoreCheckpoints:
         if _REPO.fullmatch(model) is None or ".." in model:
             return Missing("the model's name is not that of a repository")
         own = self._store / model.rpartition("/")[2]  # downloaded with --local-dir
-        repos = [repo for hub in self._hubs if (repo := hub / f"models--{model.replace('/', '--')}").is_dir()]
+        repos = [repo for hub in self._hubs if (repo := hub / repository_folder(model)).is_dir()]
         found = [_snapshot(repo, revision) for repo in repos]
         folders = [each for each in found if isinstance(each, Path)]
         if not folders and (own / CONFIG).is_file():

@@ -71,6 +71,7 @@ from spark_tui.catalog.models.model.store import (
     disk_of,
     in_motion,
     lying_twice,
+    repository_folder,
 )
 
 VERSION: Final = 3
@@ -344,7 +345,7 @@ class FolderModelStore:
 
     def elsewhere(self, repo: str, revision: str) -> StoredModel | None:
         """Of the ModelStore port. Scans of that one repository are kept like all others."""
-        name = f"models--{repo.replace('/', '--')}"
+        name = repository_folder(repo)
         for hub in (f"{self._root}/{_HUB}", *self._hubs()):
             path = f"{hub}/{name}"
             own = hub == f"{self._root}/{_HUB}"
@@ -417,7 +418,7 @@ class FolderModelStore:
             here = ", ".join(os.path.dirname(each) for each in hubs if os.path.isdir(each))
             add = f"spark-tui config set {_ROOTS} {shlex.quote(clean_line(folder))}"
             raise UsageError(f"{clean_line(folder)} is no folder of models.", f"They are: {here}. Add it: {add}")
-        target = f"{hub}/models--{name.replace('/', '--')}"
+        target = f"{hub}/{repository_folder(name)}"
         paths = [f"{each}/{os.path.basename(target)}" for each in hubs if each != hub]
         left = next((each for each in paths if os.path.isdir(beside(each, LEAVING))), None)
         if left is not None and os.path.isdir(target):

@@ -23,6 +23,7 @@ from typing import Any, Final
 import filelock
 from msgspec import Struct
 
+from spark_tui.base.engine.container import repository_folder
 from spark_tui.base.errors import SparkError, UsageError
 from spark_tui.base.files import read_plain
 from spark_tui.base.quantities import human_bytes, human_duration
@@ -97,7 +98,7 @@ class Places:
         self.hub = store / "hub"
         self.in_cache = not request.target
         target = None if self.in_cache else _inside(store, request.target)
-        self.folder = self.hub / f"models--{request.repo.replace('/', '--')}" if target is None else target
+        self.folder = self.hub / repository_folder(request.repo) if target is None else target
         self.single: FilePlace | None = None
         """The one file that the target itself names."""
         if target is not None and request.single:

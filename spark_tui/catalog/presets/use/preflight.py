@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from msgspec import Struct
 
@@ -27,6 +27,7 @@ from spark_tui.base.host.vitals import HostPaths
 from spark_tui.base.ports import ContainerEngine, HostProbe, SecretStore
 from spark_tui.base.quantities import MIB, human_bytes
 from spark_tui.base.secret import Secret, secret_variables
+from spark_tui.catalog.models.use.ports import ModelStore
 from spark_tui.catalog.presets.model.overrides import Overrides
 from spark_tui.catalog.presets.model.plan import LaunchPlan, key_wanted, plan
 from spark_tui.catalog.presets.model.preset import Preset, RequiredFile, fetch_command
@@ -53,7 +54,7 @@ class Preflight(Struct, eq=False):
     _host: HostProbe
     _secrets: SecretStore
     paths: HostPaths
-    _models: Callable[[], Any]
+    _models: Callable[[], ModelStore | None]
 
     @classmethod
     def from_context(cls, context: Context) -> Preflight:
