@@ -128,15 +128,14 @@ class EnginesApp(FrameApp):
         return self.context[parts.History].eta(view).seconds
 
     async def settle_store(self) -> bool:
-        choice = await undecided_store(self.context)
-        if choice is None:
+        older = await undecided_store(self.context)
+        if older is None:
             return True
-        places = tuple((each, each) for each in (choice.older.folder, choice.default))
-        question = self.make_screen("choice", f"{choice.sentence} Download to:", places)
-        chosen = await self.push_screen_wait(question)
+        places = tuple((each, each) for each in (older.folder, str(self.context.settings.store)))
+        chosen = await self.push_screen_wait(self.make_screen("choice", f"{older.sentence} Download to:", places))
         if chosen is None:
             return False
-        keep_store(self.context, chosen)
+        await keep_store(self.context, chosen)
         return await self.settle_store()
 
     # --- act ------------------------------------------------------------------------------------------

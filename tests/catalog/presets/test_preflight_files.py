@@ -75,6 +75,16 @@ async def test_a_model_may_be_a_file() -> None:
     assert kit.context[Preflight].dry_plan(preset, Overrides()).model == "/models/m.gguf"
 
 
+async def test_a_file_that_another_tool_has_deleted_is_missed_before_anything_starts() -> None:
+    kit = empty_store()
+    kit.context.paths = replace(kit.context.paths, tools=("/ollama",))
+    preset = replace(PRESET, model="/ollama/blobs/m.gguf", runtime="llama-cpp", command="llama-server -m {model}")
+    with pytest.raises(RefusedError, match=r"/ollama/blobs/m\.gguf does not exist"):
+        await checked(kit, preset)
+    kit.host.files = {Path("/ollama/blobs/m.gguf")}
+    await checked(kit, preset)
+
+
 @pytest.mark.parametrize(
     ("runtime", "command", "variable"),
     [

@@ -219,18 +219,10 @@ class OtherCache(Struct, frozen=True):
         """What the setting `store` would name for downloads to go here; empty where no store can be made of it."""
         return dirname(self.path) if self.mine and self.path.endswith("/hub") else ""
 
-
-class StoreChoice(Struct, frozen=True):
-    """Two folders that downloads could go to: `default`, which holds no models, and that of an older cache."""
-
-    default: str
-    older: OtherCache
-
     @property
     def sentence(self) -> str:
-        """What the older one holds."""
-        held = f"{len(self.older.models)}, {human_bytes(self.older.disk)}"
-        return f"Models already lie in {clean_line(self.older.folder)} ({held})."
+        """What it holds."""
+        return f"Models already lie in {clean_line(self.folder)} ({len(self.models)}, {human_bytes(self.disk)})."
 
 
 class StoreContents(Struct, frozen=True):

@@ -30,7 +30,7 @@ from spark_tui.catalog.models.model.download import (
 )
 from spark_tui.catalog.models.model.hub import Gating, RepoFacts, SearchHit, SearchQuery, select, sum_known
 from spark_tui.catalog.models.model.inspection import SPARK_MEMORY
-from spark_tui.catalog.models.model.store import StoreChoice
+from spark_tui.catalog.models.model.store import OtherCache
 from spark_tui.catalog.models.use.ports import Downloader, HubClient, ModelStore
 from spark_tui.cli.session import Session, at_terminal, confirm
 from spark_tui.machine.settings import config_of
@@ -236,9 +236,9 @@ class Downloads(Struct, eq=False):
 # --- where they go ----------------------------------------------------------------------------------------
 
 
-async def undecided_store(context: Context) -> StoreChoice | None:
-    """Where downloads could go, as long as it was never said: the store is the default and holds no models, and an
-    older cache of this person does. None else. Raises RefusedError once the setting names another store than this
+async def undecided_store(context: Context) -> OtherCache | None:
+    """An older cache of this person that downloads could go to, as long as it was never said where they go and the
+    store, the default, holds no models. None else. Raises RefusedError once the setting names another store than this
     program works with."""
     config, running = config_of(context), context.settings
     if config is None or running.origin("store").source is not SettingSource.DEFAULT:
@@ -249,33 +249,29 @@ async def undecided_store(context: Context) -> StoreChoice | None:
             raise RefusedError(f"Downloads go to {saved.store} from the next start on.", "Quit, and start spark-tui.")
         return None
     contents = await context[ModelStore].scan()
-    older = next((each for each in contents.others if each.folder), None)
-    return None if older is None or contents.models else StoreChoice(str(running.store), older)
+    return next((each for each in contents.others if each.folder and not contents.models), None)
 
 
-def keep_store(context: Context, folder: str) -> None:
-    """Writes where downloads go into the person's settings. Raises SettingsError."""
-    config = config_of(context)
+async def keep_store(context: Context, folder: str) -> str:
+    """Writes where downloads go into the person's settings, empty: to where they go now. Returns the folder. Raises
+    SettingsError."""
+    config, folder = config_of(context), folder or str(context.settings.store)
     if config is not None:
         config.change("store", folder)
+    return folder
 
 
 def choose_store(
-    session: Session, look: Callable[[Context], Coroutine[Any, Any, StoreChoice | None]] = undecided_store
+    session: Session, look: Callable[[Context], Coroutine[Any, Any, OtherCache | None]] = undecided_store
 ) -> bool:
     """Asks on a terminal where downloads go, if `look` finds that open, and keeps the answer. Whether the store is
     another one from now on."""
-    choice = session.run(look, changes=True) if at_terminal(session) else None
-    if choice is None:
+    older = session.run(look, changes=True) if at_terminal(session) else None
+    if older is None:
         return False
-    session.err.say(choice.sentence)
-    moves = confirm(session, f"Download there instead of to {choice.default}?", yes=False)
-    folder = choice.older.folder if moves else choice.default
-
-    async def keep(context: Context) -> None:
-        keep_store(context, folder)
-
-    session.run(keep, changes=True)
+    session.err.say(older.sentence)
+    moves = confirm(session, "Download there instead of to ~/vllm?", yes=False)
+    folder = session.run(lambda context: keep_store(context, older.folder if moves else ""))
     session.err.say(f"Saved: store = {clean_line(folder)}", "dim")
     session.reopen()
     return moves

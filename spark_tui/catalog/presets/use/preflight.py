@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Final
 
 from msgspec import Struct
@@ -29,7 +29,7 @@ from spark_tui.base.quantities import MIB, human_bytes
 from spark_tui.base.secret import Secret, secret_variables
 from spark_tui.catalog.models.use.ports import ModelStore
 from spark_tui.catalog.presets.model.overrides import Overrides
-from spark_tui.catalog.presets.model.plan import LaunchPlan, key_wanted, plan
+from spark_tui.catalog.presets.model.plan import TOOL_TARGET, LaunchPlan, key_wanted, plan
 from spark_tui.catalog.presets.model.preset import Preset, RequiredFile, fetch_command
 from spark_tui.catalog.presets.model.rules.context import LaunchContext
 
@@ -179,14 +179,17 @@ class Preflight(Struct, eq=False):
 
     def _check_model(self, proposal: LaunchPlan, *, fetches: bool) -> None:
         inside = local_model_path(proposal.model)
+        tool = next((each.source for each in proposal.mounts if each.target == TOOL_TARGET), "")
         coming = {file.target for file in proposal.preset.facts.required_files} if fetches else set()
-        if inside is None or inside in coming:
+        if (inside is None and not tool) or inside in coming:
             return
-        path = Path(self.paths.store) / inside
+        path = Path(tool or self.paths.store) / (inside or PurePosixPath(proposal.model).name)
         if not (self._host.has_folder(path) or self._host.has_file(path)):
             raise RefusedError(
                 f"The model {path} does not exist.",
-                "Download the model to that place, or set the store root in the settings.",
+                "Download it again with the tool that had it, or choose another model."
+                if tool
+                else "Download the model to that place, or set the store root in the settings.",
             )
 
     def _check_disk(self, daemon: DaemonFacts) -> None:

@@ -15,7 +15,7 @@ from spark_tui.base.text import clean_line
 from spark_tui.catalog.fit.model.verdict import LaunchVerdict
 from spark_tui.catalog.fit.show.launch import deviations_object, deviations_page, verdict_object
 from spark_tui.catalog.fit.use.fit import LaunchChecks, WillNotFit, observe
-from spark_tui.catalog.models.model.store import StoreChoice
+from spark_tui.catalog.models.model.store import OtherCache
 from spark_tui.catalog.models.use.downloads import choose_store, undecided_store
 from spark_tui.catalog.presets.model.overrides import overrides_from_pairs
 from spark_tui.catalog.presets.model.plan import LaunchPlan, key_wanted
@@ -52,14 +52,14 @@ def launch(
         _launch(session, name, pairs, {**how, "force": True}, again=True)
 
 
-async def _undecided(name: str, pairs: dict[str, str], context: Context) -> StoreChoice | None:
+async def _undecided(name: str, pairs: dict[str, str], context: Context) -> OtherCache | None:
     """Where the launch's model could go; None where that is settled, or nothing is to be fetched."""
-    choice = await undecided_store(context)
-    fetching = context.once(launch_downloads) if choice is not None else None
+    older = await undecided_store(context)
+    fetching = context.once(launch_downloads) if older is not None else None
     if fetching is None:
         return None
     plan = context[Preflight].dry_plan(find_preset(context, name), overrides_from_pairs(pairs))
-    return choice if await fetching.missing(plan) else None
+    return older if await fetching.missing(plan) else None
 
 
 def _launch(
