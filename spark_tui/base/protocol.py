@@ -84,8 +84,7 @@ class FabricLink(Struct, frozen=True):
 
 class LookRequest(Struct, frozen=True):
     """What a launch needs of a node: image, model (below the store, or a Hub name; empty: not asked) and free ports;
-    the files of the model are those of its `revision`, empty for the current one.
-    wherever the node has all of it.
+    the files of the model are those of its `revision`, empty for the current one, wherever the node has all of it.
     `vitals`: also what it does now, with the traffic of `interfaces`, which takes a second."""
 
     image: str = ""

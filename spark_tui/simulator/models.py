@@ -8,6 +8,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from spark_tui.base.checkpoint import CheckpointFacts
+from spark_tui.base.engine.container import repository_folder
 from spark_tui.base.errors import RefusedError, UsageError
 from spark_tui.base.finding import Finding, Missing, Ok, Reading, Severity
 from spark_tui.base.ports import Clock
@@ -34,7 +35,6 @@ from spark_tui.catalog.models.model.store import (
     StoredModel,
     StoredRevision,
     VerifyProgress,
-    repository_folder,
 )
 from spark_tui.simulator.facts import FACTS, RECORDED_MODEL
 from spark_tui.simulator.world import DISK_FREE, DISK_TOTAL, STORE

@@ -14,14 +14,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, ParamSpec, cast
 from msgspec.structs import replace
 from textual import work
 from textual.app import ComposeResult
-from textual.await_complete import AwaitComplete
 from textual.binding import Binding, BindingType
 from textual.containers import Container
 from textual.events import Key, Resize
 from textual.notifications import Notify, SeverityLevel
 from textual.reactive import var
 from textual.screen import Screen
-from textual.widget import Widget
+from textual.widget import AwaitMount, Widget
 from textual.widgets import Static
 from textual.worker import Worker
 
@@ -181,7 +180,7 @@ class FrameApp(PlainCrashApp[None]):
         """A screen over whatever is shown; once more goes back."""
         self.turn_to(self._before_aside if self.current_mode == mode else mode)
 
-    def turn_to(self, mode: str) -> AwaitComplete:
+    def turn_to(self, mode: str) -> AwaitMount:
         """Shows that screen; one that is not aside is where Esc goes back to."""
         if self.current_mode not in self._asides:
             self._before_aside = self.current_mode

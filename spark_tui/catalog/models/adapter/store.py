@@ -23,6 +23,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from spark_tui.base.engine.container import repository_folder
 from spark_tui.base.errors import RefusedError, UsageError
 from spark_tui.base.executors import CallPool, StreamThreads
 from spark_tui.base.files import PrivateFolder
@@ -71,7 +72,6 @@ from spark_tui.catalog.models.model.store import (
     disk_of,
     in_motion,
     lying_twice,
-    repository_folder,
 )
 
 VERSION: Final = 3
