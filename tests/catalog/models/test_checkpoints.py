@@ -121,6 +121,8 @@ def test_nothing_outside_the_store_is_read(tmp_path: Path, model: str) -> None:
     assert why(store, model)
     (store / "link").symlink_to(tmp_path / "x")
     assert why(store, "/models/link") == "outside of the model store"
+    assert why(store, str(tmp_path / "x")) == "outside of the model store"
+    assert isinstance(StoreCheckpoints(store, (str(tmp_path),)).read(str(tmp_path / "x")), Ok), "a root of the person's"
 
 
 def test_a_download_under_way_is_partial_and_names_what_lacks(tmp_path: Path) -> None:

@@ -97,3 +97,9 @@ def test_the_persons_own_user_is_filled_in(user: str) -> None:
     made = from_docker_run(f"docker run --user {user} vllm/vllm-openai:nightly vllm serve o/m", PATHS)
     preset = preset_from(made.document, name="mine", file="mine.yaml", origin=Origin.USER)
     assert preset.options.user == "1000:100"
+
+
+def test_a_mount_of_the_recipes_own_at_the_stores_place_is_none_of_ours() -> None:
+    own = replace(OWN, model="/models/m", mounts=("/data:/models",), env=(("HF_HOME", "/hf"),))
+    words = found(own)["folders"].launch
+    assert "/data" not in words and "-v /home/ada/vllm:/hf" in words and "4 compile caches" in words

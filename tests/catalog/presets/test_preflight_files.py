@@ -8,11 +8,11 @@ import pytest
 from msgspec.structs import replace
 
 from spark_tui.base.errors import RefusedError
-from spark_tui.base.finding import Severity
+from spark_tui.base.finding import Missing, Severity
 from spark_tui.base.secret import Secret
 from spark_tui.catalog.fit.use.fit import LaunchChecks
 from spark_tui.catalog.presets.model.overrides import Overrides
-from spark_tui.catalog.presets.model.preset import Preset, PresetFacts, RequiredFile
+from spark_tui.catalog.presets.model.preset import Origin, Preset, PresetFacts, RequiredFile
 from spark_tui.catalog.presets.use.preflight import Preflight, PreflightStatus
 from spark_tui.run.launch.use.launch import Launcher, LaunchRequest
 from tests.kit import PRESET, Kit
@@ -83,6 +83,32 @@ async def test_a_file_that_another_tool_has_deleted_is_missed_before_anything_st
         await checked(kit, preset)
     kit.host.files = {Path("/ollama/blobs/m.gguf")}
     await checked(kit, preset)
+
+
+class AskedCheckpoints:
+    """A CheckpointSource that knows none."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def read(self, model: str, revision: str = "") -> Missing:
+        del revision
+        self.asked.append(model)
+        return Missing("none")
+
+
+async def test_a_model_of_a_mount_outside_the_store_is_looked_for_where_it_lies() -> None:
+    kit = empty_store()
+    kit.host.folders = {Path("/store/m")}
+    own = replace(PRESET, origin=Origin.USER, model="/models/m", mounts=("/data:/models",))
+    with pytest.raises(RefusedError, match=r"/data/m does not exist") as raised:
+        await checked(kit, own)
+    assert "ownload" not in raised.value.remedy
+    kit.host.folders = {Path("/data/m")}
+    await checked(kit, own)
+    source = AskedCheckpoints()
+    await replace(kit.context[LaunchChecks], checkpoints=source).judge(own, Overrides())
+    assert source.asked == ["/data/m"]
 
 
 @pytest.mark.parametrize(

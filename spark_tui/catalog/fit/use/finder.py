@@ -264,8 +264,8 @@ class PresetFinder(Struct):
 
 
 def _disk(preset: Preset, library: LibraryView | None) -> Disk:
-    if library is None or preset.engine == "ollama":
-        return Disk.UNKNOWN  # Ollama keeps models in its own way
+    if library is None or preset.engine == "ollama" or preset.mounted_model:
+        return Disk.UNKNOWN  # Ollama keeps models in its own way; other folders are not listed
     inside = local_model_path(preset.model) or ""
     folder = inside.partition("/")[0]
     found = library.contents.find(preset.model) or (library.contents.find(folder) if folder else None)

@@ -86,7 +86,7 @@ class LaunchChecks(Struct, eq=False):
 
         def read() -> Stored:
             self.kept = self.results()
-            wanted = {(each.model, each.model_revision) for each in presets}
+            wanted = {(each.mounted_model or each.model, each.model_revision) for each in presets}
             return {key: value_of(self.checkpoints.read(*key)) for key in wanted}
 
         return await in_thread(read)
@@ -146,7 +146,8 @@ class Launch:
     async def read(self, stored: Stored | None = None) -> None:
         """Reads what is stored of its model and its drafter; what has changed there is measured again."""
         drafting, read = LaunchContext(self._drawn).speculation, self._checks.checkpoints.read
-        wanted = [(self._drawn.preset.model, self._drawn.preset.model_revision)]
+        preset = self._drawn.preset
+        wanted = [(preset.mounted_model or preset.model, preset.model_revision)]
         if drafting is not None and drafting.drafter:
             wanted.append((str(PurePosixPath(drafting.drafter)), ""))
         known = stored or {}

@@ -50,7 +50,8 @@ class StoreCheckpoints:
         self._kept: dict[Path, tuple[tuple[tuple[str, int, int], ...], Reading[CheckpointFacts]]] = {}
 
     def read(self, model: str, revision: str = "") -> Reading[CheckpointFacts]:
-        """One checkpoint: by its Hub name, or by a path within the store (`/models/NAME` as containers see it).
+        """One checkpoint: by its Hub name, or by a path within the store (`/models/NAME` as containers see it)
+        or a model root.
 
         Missing says why: not in the store, without its config, unreadable. A checkpoint with some of its files is
         there, with `weights.complete` false and findings that name the missing ones. A path to a GGUF file is that
@@ -91,7 +92,7 @@ class StoreCheckpoints:
             root = self._store.resolve()
             inside = model.removeprefix(_STORE_TARGET + "/")
             folder = (Path(model).expanduser() if inside == model else root / inside.lstrip("/")).resolve()
-            if not any(folder.is_relative_to(each) for each in (root, *(Path(tool).resolve() for tool in self._tools))):
+            if not any(folder.is_relative_to(Path(each).resolve()) for each in (root, *self._hubs, *self._tools)):
                 return Missing("outside of the model store")
             return [folder] if folder.is_dir() else Missing("not in the model store")
         if _REPO.fullmatch(model) is None or ".." in model:

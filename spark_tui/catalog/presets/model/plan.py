@@ -142,7 +142,7 @@ def plan(
             f"{preset.name} needs {preset.min_nodes} nodes.",
             f"Plan it on a cluster: spark-tui up {preset.name} --nodes CLUSTER --dry-run",
         )
-    model = model_in_container(preset.model, paths)
+    model = preset.model if preset.mounted_model else model_in_container(preset.model, paths)
     command = command_of(preset, overrides, model)
     options, on_host = preset.options, preset.options.network == HOST_NETWORK
     default_port = preset.default("port")
@@ -430,12 +430,16 @@ def hub_target(env: Mapping[str, str]) -> str:
 
 def hub_source(mounts: Iterable[Mount], env: Mapping[str, str]) -> str:
     """The folder of this machine behind that place; empty where nothing is mounted."""
-    target = hub_target(env)
-    found = [mount for mount in mounts if _within(target, mount.target) is not None]
+    return on_host(mounts, hub_target(env))
+
+
+def on_host(mounts: Iterable[Mount], path: str) -> str:
+    """The place on this machine of a container's path; empty where nothing is mounted, and for a name of the Hub."""
+    found = [mount for mount in mounts if _within(path, mount.target) is not None]
     if not found:
         return ""
     mount = max(found, key=lambda each: len(each.target))
-    return posixpath.normpath(posixpath.join(mount.source, _within(target, mount.target) or "."))
+    return posixpath.normpath(posixpath.join(mount.source, _within(path, mount.target) or "."))
 
 
 def _hub_mounts(found: LaunchPlan, env: Mapping[str, str]) -> tuple[Mount, ...]:

@@ -13,6 +13,7 @@ from typing import Final, TypeAlias, TypeVar
 
 from msgspec import Struct, field
 
+from spark_tui.base.engine.container import STORE_TARGET
 from spark_tui.base.engine.image import repository, tag_of
 from spark_tui.base.engine.runtimes import Runtime, Scalar, runtime_named
 from spark_tui.base.errors import PresetError
@@ -451,6 +452,17 @@ class Preset(Struct, frozen=True):
     def cpu_only(self) -> bool:
         """Runs without a GPU: it asks for none."""
         return self.options.gpus == NO_GPU
+
+    @property
+    def mounted_model(self) -> str:
+        """Where a model by a path lies that is in a mount of the recipe's own: on this machine, or below /models, which
+        is the store; empty for every other model."""
+        model, pairs = posixpath.normpath(self.model), (each.split(":")[:2] for each in self.mounts)
+        over = [each for each in pairs if len(each) == 2 and f"{model}/".startswith(f"{each[1].rstrip('/')}/")]
+        source, target = max(over, key=lambda each: len(each[1]), default=("", ""))
+        return (
+            posixpath.normpath(posixpath.join(STORE_TARGET, source, posixpath.relpath(model, target))) if target else ""
+        )
 
     @property
     def reference(self) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Final
 
 from msgspec import Struct
@@ -16,7 +16,6 @@ from spark_tui.base.engine.container import (
     ContainerFacts,
     DaemonFacts,
     ImageFacts,
-    local_model_path,
 )
 from spark_tui.base.engine.runtimes import ModelName
 from spark_tui.base.engine.state import api_port
@@ -29,7 +28,7 @@ from spark_tui.base.quantities import MIB, human_bytes
 from spark_tui.base.secret import Secret, secret_variables
 from spark_tui.catalog.models.use.ports import ModelStore
 from spark_tui.catalog.presets.model.overrides import Overrides
-from spark_tui.catalog.presets.model.plan import TOOL_TARGET, LaunchPlan, key_wanted, plan
+from spark_tui.catalog.presets.model.plan import TOOL_TARGET, LaunchPlan, key_wanted, on_host, plan
 from spark_tui.catalog.presets.model.preset import Preset, RequiredFile, fetch_command
 from spark_tui.catalog.presets.model.rules.context import LaunchContext
 
@@ -148,7 +147,7 @@ class Preflight(Struct, eq=False):
         name = overrides.name or preset.name
         values = {variable: Secret(text) for variable, text in secret_variables(preset.env).items()}
         # A drafter may be fetched from the Hub within the container, where the model is not.
-        uses_hub = local_model_path(preset.model) is None or preset.facts.runs_as_is
+        uses_hub = not preset.model.startswith("/") or preset.facts.runs_as_is
         asks_hub = uses_hub and preset.server.model_name is not ModelName.TAG
         if asks_hub and "HF_TOKEN" not in values and (token := self._secrets.hf_token()):
             values["HF_TOKEN"] = token
@@ -178,19 +177,17 @@ class Preflight(Struct, eq=False):
             )
 
     def _check_model(self, proposal: LaunchPlan, *, fetches: bool) -> None:
-        inside = local_model_path(proposal.model)
-        tool = next((each.source for each in proposal.mounts if each.target == TOOL_TARGET), "")
-        coming = {file.target for file in proposal.preset.facts.required_files} if fetches else set()
-        if (inside is None and not tool) or inside in coming:
+        path = Path(on_host(proposal.spec.mounts, proposal.model))
+        store = Path(self.paths.store)
+        coming = {store / file.target for file in proposal.preset.facts.required_files} if fetches else set()
+        if path in (Path(), *coming) or self._host.has_folder(path) or self._host.has_file(path):
             return
-        path = Path(tool or self.paths.store) / (inside or PurePosixPath(proposal.model).name)
-        if not (self._host.has_folder(path) or self._host.has_file(path)):
-            raise RefusedError(
-                f"The model {path} does not exist.",
-                "Download it again with the tool that had it, or choose another model."
-                if tool
-                else "Download the model to that place, or set the store root in the settings.",
-            )
+        remedy = "Download the model to that place, or set the store root in the settings."
+        if proposal.model.startswith(f"{TOOL_TARGET}/"):
+            remedy = "Download it again with the tool that had it, or choose another model."
+        elif not path.is_relative_to(store):
+            remedy = f"Put it there, or correct the mount in {proposal.preset.file}."
+        raise RefusedError(f"The model {path} does not exist.", remedy)
 
     def _check_disk(self, daemon: DaemonFacts) -> None:
         """What replaces an engine needs a little room for keys, logs and its container: known before anything stops."""

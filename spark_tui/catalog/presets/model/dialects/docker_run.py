@@ -142,6 +142,8 @@ def from_docker_run(text: str, paths: HostPaths | None = None) -> ConvertedRecip
         if left := _LEFT_TO_FILL.search(text):
             raise _to_be_filled(left[0]) from None
         raise
+    if paths is not None and paths.home:
+        words = tuple(word.replace(f"{HOME}/", f"{paths.home}/") for word in words)
     if unfilled := next((word for word in words if _ONLY_TO_FILL.search(word)), ""):
         raise _to_be_filled(unfilled)
     whole = tuple(_JSON_WITHOUT_QUOTES.sub(_with_quotes, word) for word in words)
@@ -550,6 +552,8 @@ class _Import:
             self.tell("On the host's network it listens to this machine alone; launch it with exposure=lan to open it.")
         defaults: dict[str, Scalar] = {"port": self._host_port(), **self.defaults}
         volumes = self._volumes()
+        if any(each.split(":")[1] == STORE_TARGET for each in volumes):
+            env["HF_HOME"] = HUB_CACHE  # the store's own place is taken
         self._tell_the_rest()
         own: dict[str, Value] = {"source": DOCKER_COMMAND}
         if not self.template:
@@ -662,9 +666,9 @@ class _Import:
         return host_port
 
     def _volumes(self) -> tuple[str, ...]:
-        """The recipe's `volumes`, with the model named by its place in the store.
+        """The recipe's `volumes`, with a model of the store named by its place there.
 
-        Raises UsageError for a folder, file or model outside the store.
+        Raises UsageError for a folder of the system, and for a model that no mount has.
         """
         volumes: list[str] = []
         written = self.model
@@ -678,20 +682,23 @@ class _Import:
             target = posixpath.normpath(mount.target)
             if self._is_repository(mount, target) or posixpath.dirname(target) == HUB_TARGET:
                 continue
-            if target in caches or _CACHE_FOLDER.fullmatch(target):
-                self._replace_by_store(mount, target, store, written)
-            elif target in COMPILE_CACHES or _COMPILED.fullmatch(target):
+            place = target in caches or _CACHE_FOLDER.fullmatch(target)
+            if place and not self._is_named(mount, target, store, written):
+                self._replace_by_store(mount, target, store)
+            elif (target in COMPILE_CACHES or _COMPILED.fullmatch(target)) and not _lies_in(self.model, target):
                 self.tell(
-                    f"-v {_written(mount)} is left out: spark-tui keeps the compile caches of every image itself."
+                    f"-v {self._written(mount)} is left out: spark-tui keeps the compile caches of every image itself."
                 )
             elif mount.source.startswith(VOLUMES) or mount.source in _HARMLESS:
-                self.tell(f"-v {_written(mount)} is left out: a preset mounts folders of yours alone.")
+                self.tell(f"-v {self._written(mount)} is left out: a preset mounts folders of yours alone.")
             else:
                 volumes.append(self._volume(mount, target, store))
-        if self.model.startswith("/") and not _lies_in(self.model, STORE_TARGET):
+        held = (STORE_TARGET, *(each.split(":")[1] for each in volumes))
+        if self.model.startswith("/") and not any(_lies_in(self.model, each) for each in held):
             raise UsageError(
-                f"The model {self.model} lies in no folder of the model store.",
-                f"Put it into the store and name it as {STORE_TARGET}/FOLDER, or name it as it is called on the Hub.",
+                f"The model {self.model} lies in no folder that is mounted.",
+                "Mount it (-v FOLDER:FOLDER:ro), put it into the model store and name it as "
+                f"{STORE_TARGET}/FOLDER, or name it as it is called on the Hub.",
             )
         return tuple(volumes)
 
@@ -710,27 +717,36 @@ class _Import:
         home = (self.paths.home if self.paths else "") or "~"
         return posixpath.normpath(home + source[len(HOME) :] if _lies_in(source, HOME) else source)
 
-    def _replace_by_store(self, mount: Mount, target: str, store: str, model: str) -> None:
-        """A place of models: spark-tui's takes it. Refused where the command names files by the old place, other than
-        the model, as it is written there."""
+    def _is_named(self, mount: Mount, target: str, store: str, written: str) -> bool:
+        """Whether the command names its model, or another file, by a path in this place of models: then it stays. The
+        store's own place stands for the store, so that files there count less than the model."""
+        if target == STORE_TARGET:
+            elsewhere = self.paths is not None and not mount.source.startswith(VOLUMES)
+            return elsewhere and self._on_host(mount.source) != store and _lies_in(self.model, target)
         others = (text for name, text in self.env.items() if name not in CACHE_VARIABLES)
-        named = (text.replace(model, "") if self.revision else text for text in (*self.spec.command, *others))
-        if target != STORE_TARGET and any(f"{target}/" in text for text in named):
-            raise UsageError(
-                f"The command names a file below {target}, and models lie in {STORE_TARGET} here.",
-                f"Put that file into the model store and name it below {STORE_TARGET}, or name a model as on the Hub.",
-            )
-        source = self._on_host(mount.source)
+        named = (text.replace(written, "") if self.revision else text for text in (*self.spec.command, *others))
+        return any(f"{target}/" in text for text in named)
+
+    def _replace_by_store(self, mount: Mount, target: str, store: str) -> None:
+        """A place of models: spark-tui's takes it."""
+        source, where = self._on_host(mount.source), f" ({store})" if store else ""
         if (source, target) == (store, STORE_TARGET):
             return
-        home, where = self.paths.home if self.paths else "", f" ({store})" if store else ""
-        shown = "~" + source[len(home) :] if home and _lies_in(source, home) else source
+        shown = self._shown(mount)
         if source.startswith(VOLUMES):
-            shown = f"The volume {source[len(VOLUMES) :]} at {target}"
+            shown = f"The volume {shown} at {target}"
         self.tell(
             f"{shown} is replaced by spark-tui's model store{where}, which is {STORE_TARGET} there: what is not in it "
             "yet is fetched at the launch."
         )
+
+    def _shown(self, mount: Mount) -> str:
+        """A mount's source as a person writes it."""
+        home, source = (self.paths.home if self.paths else "") or HOME, mount.source.removeprefix(VOLUMES)
+        return f"~{source[len(home) :]}" if _lies_in(source, home) else source
+
+    def _written(self, mount: Mount) -> str:
+        return f"{self._shown(mount)}:{mount.target}"
 
     def _volume(self, mount: Mount, target: str, store: str) -> str:
         """A folder as a volume: of the store, where a model in it is named by its place there, or another one."""
@@ -738,15 +754,18 @@ class _Import:
         if self.paths and not _lies_in(inside, store):
             if is_system_folder(inside):
                 raise UsageError(
-                    f"-v {_written(mount)} lies outside the model store ({store}).",
+                    f"-v {self._written(mount)} lies outside the model store ({store}).",
                     "Put those files into the store and mount them from there, or leave the mount out.",
                 )
-            self.tell(f"-v {_written(mount)} is kept: allow it before the first launch.")
+            self.tell(f"-v {self._written(mount)} is kept: allow it before the first launch.")
+            if _lies_in(self.model, target):
+                root = posixpath.normpath(posixpath.join(inside, posixpath.relpath(self.model, target), ".."))
+                self.tell(f"The model is read there. Add {root} to the setting model_roots to have its fit worked out.")
         elif self.paths:
             inside = inside[len(store) :].strip("/") or "."
         if any(mark in inside + target for mark in ": "):
-            raise UsageError(f"-v {_written(mount)} has a colon or blank in a path.", "Rename the folder.")
-        if _lies_in(self.model, target) and not inside.startswith("/"):
+            raise UsageError(f"-v {self._written(mount)} has a colon or blank in a path.", "Rename the folder.")
+        if _lies_in(self.model, target) and target != STORE_TARGET and not inside.startswith("/"):
             below = self.model[len(target) :].strip("/")
             self.model = posixpath.normpath(posixpath.join(STORE_TARGET, inside, below))
         return f"{inside}:{target}{':ro' if mount.read_only else ''}"
@@ -805,8 +824,3 @@ def _digits(text: str) -> int:
 
 def _lies_in(path: str, folder: str) -> bool:
     return (path + "/").startswith(folder.rstrip("/") + "/")
-
-
-def _written(mount: Mount) -> str:
-    source = "~" + mount.source[len(HOME) :] if _lies_in(mount.source, HOME) else mount.source.removeprefix(VOLUMES)
-    return f"{source}:{mount.target}"

@@ -20,7 +20,7 @@ from spark_tui.base.host.vitals import HostPaths
 from spark_tui.base.secret import mask_secrets
 from spark_tui.base.text import clean, clean_line, truncate
 from spark_tui.catalog.presets.model.command import missing_values
-from spark_tui.catalog.presets.model.dialects.docker_run import from_docker_run
+from spark_tui.catalog.presets.model.dialects.docker_run import HOME, from_docker_run
 from spark_tui.catalog.presets.model.dialects.recipe_files import (
     EMPTY,
     ConvertedRecipe,
@@ -234,8 +234,9 @@ def examine(
     """
     registry, document = gathered.registry, found.document
     place = posixpath.join(registry.root, found.path)
-    if found.problem is not None:
-        return ExaminedRecipe(found.path, name, found.dialect, problem=found.problem)
+    if (problem := found.problem) is not None:
+        problem.summary, problem.remedy = (each.replace(f"{HOME}/", "~/") for each in (problem.summary, problem.remedy))
+        return ExaminedRecipe(found.path, name, found.dialect, problem=problem)
     if not found.command and not isinstance(document, MappingValue):
         problem = PresetError(
             "This is no recipe: a recipe is a mapping of keys to values.",

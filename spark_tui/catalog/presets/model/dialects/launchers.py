@@ -5,6 +5,7 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Iterable, Mapping
+from itertools import pairwise
 from typing import Final, Protocol
 
 from msgspec import Struct, field
@@ -16,9 +17,11 @@ from spark_tui.base.engine.runtimes import server_of
 from spark_tui.base.errors import PresetError
 from spark_tui.base.text import clean_line, truncate
 from spark_tui.base.variables import read_env
-from spark_tui.catalog.presets.model.dialects.docker_run import HOME
+from spark_tui.catalog.presets.model.dialects.docker_run import HOME, SNAPSHOT_PATH
 from spark_tui.catalog.presets.model.preset import Node
+from spark_tui.catalog.presets.model.recipe import is_system_folder
 
+_FILE = re.compile(r"\.(?:jinja2?|py|json|ya?ml|gguf)\Z")
 _PORT = re.compile(r"(?:^| )--port[ =](\d+)")
 
 
@@ -69,12 +72,19 @@ _OF_THE_HOST: Final = frozenset(("PATH", "HOME", "LD_LIBRARY_PATH", "VIRTUAL_ENV
 
 
 def bare_server(words: tuple[str, ...], env: Mapping[str, str]) -> Launch:
-    """The launch of a server that runs without a container, in an image of ours, which is said."""
+    """The launch of a server that runs without a container, in an image of ours, which is said. Its model and the
+    files that it reads are mounted where they lie."""
     runtime = server_of(words)
     image = OUR_IMAGES[runtime.id if runtime is not None else "vllm"]
     port = _PORT.search(" ".join(words))
     number = port[1] if port else runtime.port if runtime is not None else 8000
     pairs = [word for name, value in env.items() if name not in _OF_THE_HOST for word in ("-e", f"{name}={value}")]
+    spread = [part for word in words for part in (word.split("=", 1) if word[:2] == "--" else [word])]
+    named = ("serve", *(runtime.model_options if runtime is not None else ()))
+    read = [path for before, path in pairwise(spread) if path[:1] == "/" and (before in named or _FILE.search(path))]
+    places = dict.fromkeys(posixpath.dirname(path) if path.endswith(".gguf") else path for path in read)
+    own = [path for path in places if not (SNAPSHOT_PATH.fullmatch(path) or is_system_folder(path))]
+    pairs += [word for path in own for word in ("-v", f"{path}:{path}:ro")]
     program = "python3" if "python" in posixpath.basename(words[0]) else posixpath.basename(words[0])
     said = f"It starts {program} without a container. spark-tui chose the image {image}: change it to yours."
     command = ("docker", "run", "-d", "--gpus", "all", "-p", f"{number}:{number}", *pairs, image, program, *words[1:])

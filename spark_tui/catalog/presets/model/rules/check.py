@@ -16,7 +16,7 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from spark_tui.base.engine.container import ALL_INTERFACES, HUB_SETTINGS, LOOPBACK, STORE_TARGET, ContainerSpec, EnvVar
+from spark_tui.base.engine.container import ALL_INTERFACES, HUB_SETTINGS, LOOPBACK, ContainerSpec, EnvVar
 from spark_tui.base.engine.docker_run import port_value, read_ulimit, ulimit_value, volume_value
 from spark_tui.base.engine.invocation import parse
 from spark_tui.base.engine.runtimes import known_models
@@ -27,7 +27,7 @@ from spark_tui.base.settings import ExposureChoice
 from spark_tui.catalog.presets.model import rights
 from spark_tui.catalog.presets.model.command import HOST_NETWORK, command_of
 from spark_tui.catalog.presets.model.overrides import AUTO, SHARE, Overrides, with_change
-from spark_tui.catalog.presets.model.plan import TOOL_TARGET, LaunchPlan, with_overrides
+from spark_tui.catalog.presets.model.plan import COMPILE_CACHES, TOOL_TARGET, LaunchPlan, with_overrides
 from spark_tui.catalog.presets.model.preset import DOCKER_COMMAND, Origin, Preset
 from spark_tui.catalog.presets.model.recipe import with_known
 from spark_tui.catalog.presets.model.rules import image, memory, model, serving
@@ -239,9 +239,9 @@ def _added(found: LaunchPlan) -> Iterator[Deviation]:
     fabric = " ".join(f"--{name} {each}" for name, has, given in taken for each in has if each not in given)
     if fabric:
         yield Deviation("fabric", "", fabric, "the nodes reach one another by RDMA")
-    holding = [each for each in found.mounts if each.target in (STORE_TARGET, TOOL_TARGET)]
-    caches = len(found.mounts) - len(preset.mounts) - len(holding)
-    places = [each for each in spec.mounts if each in (*holding, *found.repositories)]
+    caches = sum(each.target in COMPILE_CACHES for each in found.mounts)
+    kept_there = {found.store, *(each.source for each in found.mounts if each.target == TOOL_TARGET)}
+    places = [each for each in spec.mounts if each.source in kept_there or each in found.repositories]
     store = " ".join(f"-v {volume_value(each)}" for each in places)
     kept = f"{store} and {caches} compile cache{'s' * (caches > 1)}" if caches > 0 else store
     yield Deviation("folders", "", kept, "nothing is downloaded or compiled twice")
