@@ -26,8 +26,8 @@ WITHOUT_COMMAND = frozenset(
         "minimax-m2.7-nvfp4-ep2-atlas",
     )
 )
-"""For runtimes whose command sparkrun itself makes: refused, because we cannot."""
-IMPORTABLE = tuple(path for path in (*EUGR, *SPARKRUN) if path.stem not in WITHOUT_COMMAND)
+"""For runtimes whose command sparkrun itself makes."""
+IMPORTABLE = (*EUGR, *SPARKRUN)
 
 
 @cache

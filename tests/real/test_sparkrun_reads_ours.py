@@ -24,6 +24,7 @@ from spark_tui.catalog.presets.model.command import command_of
 from spark_tui.catalog.presets.model.dialects.recipe_files import to_sparkrun, yaml_text
 from spark_tui.catalog.presets.model.overrides import Overrides, overrides_from_pairs
 from spark_tui.catalog.presets.model.preset import MappingValue, Origin, Preset
+from spark_tui.catalog.presets.model.recipe import made_commands, preset_from
 from spark_tui.catalog.presets.use.imports import ImportOutcome, import_recipes
 from tests.dialect_fixtures import IMPORTABLE, REAL
 
@@ -32,11 +33,14 @@ OLDEST_PYTHON = (3, 12)
 READ = """
 import json, logging, sys
 logging.disable(logging.CRITICAL)
+from sparkrun.core.bootstrap import get_runtime, init_sparkrun
 from sparkrun.core.recipe import Recipe
 from sparkrun.core.validation import check_deprecated_features
 for name in sys.argv[1:]:
     recipe = Recipe.load(name)
     command = recipe.render_command(recipe.build_config_chain({}))
+    if not command and recipe.runtime in ("sglang", "atlas"):
+        command = get_runtime(recipe.runtime).generate_command(recipe, {}, False)
     print(json.dumps({"model": recipe.model, "container": recipe.container, "env": recipe.env, "command": command,
                       "issues": list(recipe.validate()),
                       "deprecated": [each.code for each in check_deprecated_features(recipe)]}))
@@ -152,6 +156,25 @@ def test_it_accepts_what_we_imported_and_makes_the_same_command(sparkrun: Path, 
     for file, theirs in read(sparkrun, list(exported), tmp_path).items():
         assert not {"deprecated-recipe-name", "deprecated-topology"} & {*theirs["deprecated"]}, file.name
         agree(exported[file], theirs)
+
+
+@pytest.mark.parametrize("on", [True, False], ids=["switched on", "switched off"])
+def test_without_a_command_every_key_becomes_the_option_that_it_makes(sparkrun: Path, tmp_path: Path, on: bool) -> None:
+    files: dict[Path, Preset] = {}
+    for runtime, made in made_commands().items():
+        keys = [option.split()[0] for option in made.options if not option.startswith("speculative_draft_model ")]
+        defaults: dict[str, Any] = {key: on if key in made.switches else at for at, key in enumerate(keys, 2)}
+        json_value = {"a": [1, "b c"]}
+        defaults |= {"mm_feature_transport": json_value, "default_chat_template_kwargs": json_value}
+        defaults |= {"gpu_memory_utilization": 0.5, "no_option": 1}
+        recipe = {"recipe_version": "2", "model": "org/m", "runtime": runtime, "container": "org/i:1"}
+        file = tmp_path / f"{runtime}.yaml"
+        file.write_text(json.dumps({**recipe, "defaults": defaults}))
+        files[file] = preset_from(parse(file.read_text(), str(file)), name=runtime, origin=Origin.USER, file=str(file))
+    assert len(files) == 2
+    for file, theirs in read(sparkrun, list(files), tmp_path).items():
+        agree(files[file], theirs)
+        assert len(split_words(theirs["command"])) > 80
 
 
 def test_it_accepts_what_we_export_with_changes_in_it(sparkrun: Path, tmp_path: Path) -> None:

@@ -12,11 +12,13 @@ from spark_tui.base.errors import PresetError, RefusedError, SparkError, UsageEr
 from spark_tui.catalog.presets.adapter import imports
 from spark_tui.catalog.presets.adapter.imports import FolderRecipeStore
 from spark_tui.catalog.presets.adapter.store import PresetFiles, parse
+from spark_tui.catalog.presets.model.command import command_of
+from spark_tui.catalog.presets.model.overrides import Overrides, overrides_from_pairs
 from spark_tui.catalog.presets.model.preset import MappingValue, Origin, plain
 from spark_tui.catalog.presets.model.recipe import Dialect
 from spark_tui.catalog.presets.use.imports import ImportOutcome, PastedText, RecipeStore, import_recipes
 from tests.cases import all_cases
-from tests.dialect_fixtures import EUGR, IMPORTABLE, REAL, SPARKRUN, WITHOUT_COMMAND, document, imported
+from tests.dialect_fixtures import EUGR, IMPORTABLE, REAL, SPARKRUN, WITHOUT_COMMAND, document, examined, imported
 from tests.ordinary_user import ordinary_user
 
 V2 = "model: org/m\ncontainer: org/i:1\ncommand: vllm serve {model}\n"
@@ -71,7 +73,7 @@ def test_thirty_real_recipes_of_both_dialects_import_without_loss(store: RecipeS
     assert {preset.origin for preset in loaded.presets} == {Origin.BUILTIN}, "the folder stands in for ours here"
 
 
-@all_cases("path", [p for p in SPARKRUN if p.stem not in WITHOUT_COMMAND], ids=lambda path: path.stem)
+@all_cases("path", SPARKRUN, ids=lambda path: path.stem)
 def test_a_sparkrun_recipe_is_kept_as_it_is_written(path: Path) -> None:
     text = imported(path).text
     assert text.endswith(path.read_text()), "comments and all"
@@ -90,14 +92,22 @@ def test_every_key_of_an_eugr_recipe_is_in_the_file_that_is_written(path: Path) 
     assert len(after.get("defaults", {})) == len(before.get("defaults", {}))
 
 
-def test_recipes_for_runtimes_that_make_the_command_themselves_are_refused_with_the_reason(store: RecipeStore) -> None:
-    report = import_recipes(store, REAL / "sparkrun")
-    refused = {each.recipe.name: each.problem for each in report.recipes if each.outcome is ImportOutcome.REFUSED}
-    assert set(refused) == WITHOUT_COMMAND
-    for problem in refused.values():
-        assert isinstance(problem, PresetError)
-        assert "only for vLLM can it be built" in problem.summary
-        assert problem.line > 0
+def test_a_recipe_without_a_command_gets_the_one_that_sparkrun_makes() -> None:
+    made = {path.stem: imported(path).preset for path in SPARKRUN if path.stem in WITHOUT_COMMAND}
+    words = {name: command_of(preset, Overrides(), preset.model).argv for name, preset in made.items() if preset}
+    atlas, sglang = words["minimax-m2.7-nvfp4-ep2-atlas"], words["deepseek-v4.1-flash-b12x-dspark-sglang-tp4"]
+    assert atlas[:3] == ("spark", "serve", "lukealonso/MiniMax-M2.7-NVFP4") and "--enable-prefix-caching" in atlas
+    assert atlas[atlas.index("--max-seq-len") + 1] == "16384" and "--max-model-len" not in atlas
+    assert sglang[:4] == ("sglang", "serve", "--model-path", "deepseek-ai/DeepSeek-V4.1-Flash")
+    assert sglang[sglang.index("--revision") + 1] == "fb2764a5cf321eaa5070ca8f9e892818f477c16d"
+    changed = command_of(made["gemma-4-26b-a4b-nvfp4-atlas"], overrides_from_pairs({"max_model_len": "4096"}), "m").argv  # type: ignore[arg-type]
+    assert changed[changed.index("--max-seq-len") + 1] == "4096"
+
+
+def test_for_other_runtimes_a_recipe_without_a_command_is_refused() -> None:
+    problem = examined("model: org/m\ncontainer: nvcr.io/x/y:1\nruntime: trtllm\n").problem
+    assert isinstance(problem, PresetError) and problem.line == 3
+    assert "for vLLM, sglang, atlas, and" in problem.summary
 
 
 def test_mods_are_told_with_what_their_scripts_do() -> None:

@@ -134,7 +134,7 @@ MISTAKES = [
     (MINIMAL + "command: vllm serve m --api-key secret\n", 3, "API key as an argument"),
     (MINIMAL + "command: |\n  vllm serve m --api-key=secret\n", 3, "API key as an argument"),
     (MINIMAL + 'command: "vllm serve m \\e[31m"\n', 3, "control characters"),
-    (MINIMAL + "runtime: sglang\n", 3, "`command` is missing"),
+    (MINIMAL + "runtime: trtllm\n", 3, "`command` is missing"),
     (MINIMAL + "recipe_version: 5\n", 3, "`recipe_version` must be 2"),
     (MINIMAL + "include: base\n", 3, "builds on another recipe"),
     (MINIMAL + "executor: k8s\n", 3, "`executor` must be docker"),

@@ -5,17 +5,19 @@ from __future__ import annotations
 import contextlib
 import difflib
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from enum import StrEnum
+from functools import lru_cache
+from pathlib import Path
 from typing import Any, Final
 
-from msgspec import convert
+from msgspec import Struct, convert, toml
 from msgspec.structs import replace
 
 from spark_tui.base.engine.container import Gpus
 from spark_tui.base.engine.docker_run import read_gpus, read_restart, read_ulimit
 from spark_tui.base.engine.image import is_image_reference
-from spark_tui.base.engine.invocation import CHECKED_IN_RECIPES, OPTIONS
+from spark_tui.base.engine.invocation import CHECKED_IN_RECIPES, OPTIONS, TRUE
 from spark_tui.base.engine.runtimes import (
     NOT_STATED,
     Scalar,
@@ -283,19 +285,22 @@ def _read(reader: Reader, name: str, origin: Origin, file: str) -> Preset:
     metadata, executor_config, readiness = (reader.sub(key) for key in ("metadata", "executor_config", "readiness"))
     own = metadata.sub(OWN_KEY)
     defaults, env = reader.sub("defaults"), reader.sub("env")
+    facts = _facts(metadata, own, reader.text("description"), reader.text("name", numbers=True), origin)
+    runtime = _runtime(reader, command)
+    values = tuple((entry.key, _default(defaults, entry)) for entry in defaults.table.entries)
     return Preset(
         name=name,
         origin=origin,
         file=file,
         model=_model(reader),
         image=_needed(reader, "container", _image, "the name of an image", "vllm/vllm-openai:nightly"),
-        runtime=_runtime(reader, command),
+        runtime=runtime,
         model_revision=reader.parsed("model_revision", _REVISION, "a branch, tag or commit", "main") or "",
-        command=command,
-        defaults=tuple((entry.key, _default(defaults, entry)) for entry in defaults.table.entries),
+        command=command or ("" if facts.runs_as_is else _made(engine_of(runtime), dict(values))),
+        defaults=values,
         env=tuple((each.key, value) for each in env.table.entries if (value := _variable(env, each)) is not None),
         options=_options(executor_config),
-        facts=_facts(metadata, own, reader.text("description"), reader.text("name", numbers=True), origin),
+        facts=facts,
         mounts=(*map(_volume, executor_config.texts("volumes", _volume, "notes:/notes:ro")), *own.texts("mounts")),
         min_nodes=least,
         max_nodes=most,
@@ -491,13 +496,45 @@ def _runtime(reader: Reader, command: str) -> str:
     runtime = reader.text("runtime", example="vllm")
     if not runtime:
         runtime = next((name for start, name in _RUNTIME_BY_COMMAND if start.match(command)), "vllm")
-    if not command and engine_of(runtime) != "vllm":
+    if not command and engine_of(runtime) not in ("vllm", *made_commands()):
+        known = ", ".join(("vLLM", *made_commands()))
         reader.complain(
             reader.line("runtime"),
-            f"`command` is missing; only for vLLM can it be built from `defaults`, and this recipe is for {runtime}.",
+            f"`command` is missing: it can be made from `defaults` for {known}, and this recipe is for {runtime}.",
             "Add the command that starts the server.",
         )
     return runtime
+
+
+class MadeCommand(Struct, frozen=True, forbid_unknown_fields=True):
+    """How a runtime's command is made where the recipe has none: an entry of `sparkrun.toml`."""
+
+    start: str
+    options: tuple[str, ...]
+    switches: tuple[str, ...]
+
+
+@lru_cache(1)
+def made_commands() -> Mapping[str, MadeCommand]:
+    """By runtime, without vLLM."""
+    return toml.decode(Path(__file__).with_name("sparkrun.toml").read_bytes(), type=dict[str, MadeCommand])
+
+
+def _made(engine: str, values: Mapping[str, Scalar]) -> str:
+    """The template of the command that sparkrun makes of these defaults; empty for vLLM, whose options are ours."""
+    if (table := made_commands().get(engine)) is None:
+        return ""
+    words = [table.start]
+    for each in table.options:
+        key, _, option = each.partition(" ")
+        value, option = values.get(key), option or f"--{key.replace('_', '-')}"
+        if key in table.switches:
+            words += [option] if str(value).lower() in TRUE else []
+        elif isinstance(value, bool):
+            words.append(f"{option} {str(value).lower()}")
+        elif value is not None:
+            words.append(f"{option} '{{{key}}}'" if str(value)[:1] in ("{", "[") else f"{option} {{{key}}}")
+    return " \\\n  ".join(words)
 
 
 def _is_safe(reader: Reader, key: str, text: str, line: int) -> bool:
