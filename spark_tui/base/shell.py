@@ -149,7 +149,7 @@ _START = lazy_pattern(
     r"[ \t]*(?:[$>%][ \t]+)?(?:[A-Za-z_]\w*=(?:'[^'\n]*'|\"[^\"\n]*\"|(?!\"?(?:\$\(|`))[^\s'\"]*)[ \t]+)*"
     r"(?P<within>(?:[A-Za-z_]\w*=)?\"?(?:\$\(|`)[ \t]*)?"
     r"(?:(?:exec|nohup|time|command|env|sudo(?:[ \t]+-[A-Za-z]+)*)[ \t]+)*"
-    r"(?P<command>(?:/\S*/)?(?P<program>docker|podman)[ \t]+(?:container[ \t]+)?run(?=[ \t\\]|$))"
+    r"(?P<command>(?:/\S*/)?(?P<program>docker|podman)[ \t]+(?:container[ \t]+)?(?:run|create)(?=[ \t\\]|$))"
 )
 _SSH = lazy_pattern(
     r"[ \t]*(?:[$>%][ \t]+)?ssh(?:[ \t]+(?:-[46AaCfGgKkMNnqTtVvXxYy]+|-[A-Za-z][ \t]*[^\s'\"]+))*"
@@ -196,8 +196,8 @@ def unquoted(text: str) -> str:
 
 
 def find_commands(text: str) -> tuple[FoundCommand, ...]:
-    """Every `docker run` or `podman run` in a text, in order, with the variables that the lines above it set; also
-    behind `exec`, `nohup`, `ssh HOST`, in `$(...)` and in quoted lines."""
+    """Every `docker run` or `docker create`, or podman's, in a text, in order, with the variables that the lines above
+    it set; also behind `exec`, `nohup`, `ssh HOST`, in `$(...)` and in quoted lines."""
     text = unquoted(with_newlines(text))
     text = _BLANKS_AT_END.sub("\\\\", text.replace("\N{NO-BREAK SPACE}", " "))
     text = _LOST_LINE_END.sub(" ", text)

@@ -96,6 +96,7 @@ class Variables:
         name, word = named["name"], inner[operator.end() :]
         if named["all"] or name in "@*":
             words = self.arrays.get(name, [])
+            words = [" ".join(words)] if words and "*" in (name, (named["all"] or "")[1:2]) else words
             return ([str(len(words))] if named["length"] else words or [fill(word)] * (operator[0] in ("-", ":-"))), end
         found = self.value(name, operator[0], fill, word)
         return [str(len(found)) if named["length"] else found], end

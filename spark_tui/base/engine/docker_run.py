@@ -398,8 +398,8 @@ def split_text(text: str, *, home: str = "") -> tuple[str, ...]:
 
 
 def read_argv(argv: Sequence[str]) -> tuple[ContainerSpec, tuple[str, ...]]:
-    """What `docker run ...` makes, and what it does without and why; `sudo`, `$` and `docker container run` are
-    understood as well.
+    """What `docker run ...` makes, and what it does without and why; `sudo`, `$`, `docker container run` and `create`
+    are understood as well.
 
     Raises UsageError for what is no such command, for options that a spec cannot hold, and for bad values.
     """
@@ -408,7 +408,7 @@ def read_argv(argv: Sequence[str]) -> tuple[ContainerSpec, tuple[str, ...]]:
         del words[0]
     if words[1:2] == ["container"]:
         del words[1]
-    if len(words) < 2 or words[0].rpartition("/")[2] != "docker" or words[1] != "run":
+    if len(words) < 2 or words[0].rpartition("/")[2] != "docker" or words[1] not in ("run", "create"):
         raise UsageError("This is not a docker run command.", "It has to begin with: docker run")
     found: dict[str, Any] = {}
     left_out: list[str] = []

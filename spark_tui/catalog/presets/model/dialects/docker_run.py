@@ -87,6 +87,7 @@ _OOM_SCORE_ADJ: Final = 800  # what every launch sets
 _GPU_DEVICE: Final = "nvidia.com/gpu="
 _PYTHON = re.compile(r"python[0-9.]*")
 _VARIABLE = re.compile(r"\$\{?([A-Za-z_]\w*)\}?")
+_ARGUMENTS = re.compile(r"\"?\$(?:[@*]|\{[@*]\})\"?")
 _PULLED = re.compile(r"\bollama\s+(?:run|pull)\s+(?![-$])([^\s;&|'\"]+)")
 _VALUE: Final = r"[A-Za-z0-9_./:@+-]+"
 # What may stand after a value: the next option, the end of a script, or of the whole command.
@@ -201,7 +202,7 @@ def from_spec(spec: ContainerSpec, paths: HostPaths | None = None, left_out: tup
 
 def _server(spec: ContainerSpec) -> tuple[Runtime, tuple[str, ...]]:
     """The runtime, and the whole command with the program first; no words where the image runs as it is."""
-    given = (*(spec.entrypoint or ()), *spec.command)
+    given = spec.command if is_shell(spec.command) else (*(spec.entrypoint or ()), *spec.command)
     named = recognised(spec.image, given)
     runtime = next((each for each in LAUNCHED if _after_program(given, each)), None)
     runtime = runtime or next((each for each in LAUNCHED if each.id == named), None)
@@ -263,6 +264,16 @@ def _without_launch(spec: ContainerSpec) -> tuple[ContainerSpec, int]:
         found = found.without(key)
     mounts = tuple(each for each in spec.mounts if posixpath.basename(each.source) != ".ssh")  # MPI's, made at a launch
     return replace(spec, command=found.argv, mounts=mounts), nodes
+
+
+def _with_arguments(spec: ContainerSpec) -> ContainerSpec:
+    """A shell's script with its arguments in the place of `"$@"`."""
+    before = len(spec.entrypoint or ())
+    words = (*(spec.entrypoint or ()), *spec.command)
+    if not is_shell(words) or before > 2:
+        return spec
+    script = _ARGUMENTS.sub(lambda _: shlex.join(words[4:]), words[2])
+    return spec if script == words[2] else replace(spec, command=(*words[before:2], script))
 
 
 def _after_program(argv: tuple[str, ...], runtime: Runtime) -> int:
@@ -460,13 +471,13 @@ class _Import:
     """One command on its way to a recipe. `template` is empty where the image's own start script decides."""
 
     def __init__(self, spec: ContainerSpec, paths: HostPaths | None, left_out: tuple[str, ...]) -> None:
-        self.spec = spec
         self.paths = paths
         self.env = {variable.name: variable.value for variable in spec.env}
         self.changes: list[str] = []
         for why in left_out:
             self.tell(why)
-        self.spec, self.nodes = _without_launch(spec)
+        found, self.nodes = _without_launch(spec)
+        self.spec = _with_arguments(found)
         if self.nodes > 1:
             self.changes.append(
                 f"It is rank 0 of {self.nodes}. Its place among them is left out: spark-tui up NAME --nodes CLUSTER "

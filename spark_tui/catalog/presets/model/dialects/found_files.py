@@ -87,9 +87,8 @@ def _launches(found: FoundFile, place: str, beside: Beside, values: Mapping[str,
     elif found.document is not None:
         launches = manifest_launches(plain(found.document), place)
     elif (read := _READERS.get(found.dialect or Dialect.DOCKER_RUN)) is not None:
-        folder = posixpath.dirname(place)
-        found_in = read(found.text, place, beside, known)
-        launches = tuple(with_files(each, folder, beside) for each in found_in)
+        launches = read(found.text, place, beside, known)
+    launches = tuple(with_files(each, posixpath.dirname(place), beside) for each in launches)
     launches = tuple(each for each in launches if each.problem or each.missing or _serves(each))
     if not launches:
         raise _no_engine(found)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import posixpath
 import re
 from collections.abc import Iterable, Mapping
 from itertools import pairwise
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -18,11 +19,10 @@ from spark_tui.base.errors import PresetError
 from spark_tui.base.text import clean_line, truncate
 from spark_tui.base.variables import read_env
 from spark_tui.catalog.presets.model.dialects.docker_run import HOME, SNAPSHOT_PATH
-from spark_tui.catalog.presets.model.preset import Node
+from spark_tui.catalog.presets.model.preset import MappingValue, Node, plain
 from spark_tui.catalog.presets.model.recipe import is_system_folder
 
 _FILE = re.compile(r"\.(?:jinja2?|py|json|ya?ml|gguf)\Z")
-_PORT = re.compile(r"(?:^| )--port[ =](\d+)")
 
 
 class Beside(Protocol):
@@ -76,8 +76,6 @@ def bare_server(words: tuple[str, ...], env: Mapping[str, str]) -> Launch:
     files that it reads are mounted where they lie."""
     runtime = server_of(words)
     image = OUR_IMAGES[runtime.id if runtime is not None else "vllm"]
-    port = _PORT.search(" ".join(words))
-    number = port[1] if port else runtime.port if runtime is not None else 8000
     pairs = [word for name, value in env.items() if name not in _OF_THE_HOST for word in ("-e", f"{name}={value}")]
     spread = [part for word in words for part in (word.split("=", 1) if word[:2] == "--" else [word])]
     named = ("serve", *(runtime.model_options if runtime is not None else ()))
@@ -87,8 +85,14 @@ def bare_server(words: tuple[str, ...], env: Mapping[str, str]) -> Launch:
     pairs += [word for path in own for word in ("-v", f"{path}:{path}:ro")]
     program = "python3" if "python" in posixpath.basename(words[0]) else posixpath.basename(words[0])
     said = f"It starts {program} without a container. spark-tui chose the image {image}: change it to yours."
-    command = ("docker", "run", "-d", "--gpus", "all", "-p", f"{number}:{number}", *pairs, image, program, *words[1:])
+    command = ("docker", "run", "-d", "--gpus", "all", *pairs, image, program, *words[1:])
     return Launch(words=command, changes=(said,))
+
+
+def starts_another(what: str, words: Iterable[str], file: str, line: int) -> PresetError:
+    """The refusal of what only starts another file."""
+    summary = f"This {what} starts another file: {clean_line(' '.join(words))}."
+    return PresetError(summary, "Import that file: the Compose file, or the script.", file=file, line=line)
 
 
 def joined(folder: str, path: str) -> str:
@@ -98,7 +102,8 @@ def joined(folder: str, path: str) -> str:
 
 
 def with_files(launch: Launch, folder: str, beside: Beside) -> Launch:
-    """A launch with its relative folders seen from that of its file, and with the variables of its `--env-file`."""
+    """A launch with its relative folders seen from that of its file, the variables of its `--env-file`, and the options
+    of its `--config`."""
     words: list[str] = []
     missing, own = dict(launch.missing), any(LABEL_PRESET in word for word in launch.words)
     given = (part for word in launch.words for part in (word.split("=", 1) if word[:11] == "--env-file=" else [word]))
@@ -113,7 +118,30 @@ def with_files(launch: Launch, folder: str, beside: Beside) -> Launch:
             words.append(joined(folder, word))
         else:
             words.append(word)
-    return replace(launch, words=tuple(words), missing=missing)
+    return replace(launch, words=tuple(_with_config(words, folder, beside)), missing=missing)
+
+
+def _with_config(words: list[str], folder: str, beside: Beside) -> list[str]:
+    """A command with the options of its `--config` file written out; those of the command itself count more (vLLM's
+    and SGLang's documentation). TensorRT-LLM's file of that name is another one."""
+    spread = [part for word in words for part in (word.split("=", 1) if word[:9] == "--config=" else [word])]
+    if "--config" not in spread[:-1] or "trtllm-serve" in spread:
+        return words
+    at = spread.index("--config")
+    path, volumes = spread[at + 1], [each.split(":") for each in spread if ":/" in each]
+    source = next((each[0] + path[len(each[1]) :] for each in volumes if f"{path}/".startswith(f"{each[1]}/")), path)
+    document = beside.document(joined(folder, source))
+    table: Any = plain(document) if isinstance(document, MappingValue) else {}
+    if not table:
+        return words
+    given = {word.partition("=")[0].replace("_", "-") for word in words}
+    options: list[str] = []
+    for key, value in table.items():
+        option = f"--{key.replace('_', '-')}"
+        if option not in given and value is not None and value is not False:
+            items = value if isinstance(value, list) else [] if value is True else [value]
+            options += [option, *(each if isinstance(each, str) else json.dumps(each) for each in items)]
+    return [*spread[:at], *options, *spread[at + 2 :]]
 
 
 def open_values(launch: Launch, what: str, file: str, *, env: bool) -> PresetError:

@@ -16,9 +16,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from spark_tui.base.engine.runtimes import server_of
+from spark_tui.base.errors import PresetError
 from spark_tui.base.secret import is_secret_name
 from spark_tui.base.variables import BLANK, BREAK, Variables, pieces, read_env
-from spark_tui.catalog.presets.model.dialects.launchers import Beside, Launch, bare_server, joined
+from spark_tui.catalog.presets.model.dialects.launchers import Beside, Launch, bare_server, joined, starts_another
 
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(\+?)=(.*)", re.DOTALL)
 _DECLARATIONS: Final = frozenset(("export", "local", "declare", "readonly", "typeset"))
@@ -30,6 +31,8 @@ _ENGINES: Final = frozenset(("docker", "podman", "nerdctl"))
 _OWN_FOLDER = re.compile(r"\$(?:\{?BASH_SOURCE|\{?0|\{0:a)|^pwd\b")
 _ENV_FILE = re.compile(r"(?:grep|cat|sed|xargs)\b.*?([\w./~-]*\.?env[\w.-]*)", re.DOTALL)
 _NAMES = re.compile(r"\$\{?(\w+)")
+_PATH_OF = re.compile(r"\s*(?:basename|dirname)\s+[^-|&;<>\n][^|&;<>\n]*")
+_MOST_WITHIN: Final = 10
 _MOST_OPEN: Final = 100
 _MOST_TEXTS: Final = 40
 """Texts within texts: sourced files, `eval`, `$(docker run ...)`."""
@@ -63,16 +66,23 @@ class _ShellVariables(Variables):
             return self.values[name]
         if _OWN_FOLDER.search(command):
             return self.folder
-        if re.search(r"\b(?:docker|podman)[ \t]+(?:container[ \t]+)?run\b", command):
+        if re.search(r"\b(?:docker|podman)[ \t]+(?:container[ \t]+)?(?:run|create)\b", command):
             self.commands.append(command)
+        if _PATH_OF.fullmatch(command) and command.count("$") < _MOST_WITHIN:
+            words = [*self.words(command), "", ""]
+            part = posixpath.dirname if words[0] == "dirname" else posixpath.basename
+            return part(words[1].rstrip("/")).removesuffix(words[2])
         return super().output(command)
 
 
 def script_launches(text: str, file: str, beside: Beside, values: Mapping[str, str]) -> tuple[Launch, ...]:
     """Each `docker run` of a script, or, where it has none, each server that it starts. `values` are given from
-    outside, and count more than what the script assigns by default."""
-    script = _Script(posixpath.dirname(file), beside, values)
+    outside, and count more than what the script assigns by default. Raises PresetError for a script that starts a
+    Compose file."""
+    script = _Script(file, beside, values)
     script.run(text)
+    if script.elsewhere is not None and not script.launches:
+        raise script.elsewhere
     whole = tuple(replace(each, choices={c.asks: c.labels for c in cases}) for each, cases in script.launches)
     return tuple(each for each in whole if not each.changes) or whole
 
@@ -80,9 +90,10 @@ def script_launches(text: str, file: str, beside: Beside, values: Mapping[str, s
 class _Script:
     """One script, followed line by line."""
 
-    def __init__(self, folder: str, beside: Beside, values: Mapping[str, str]) -> None:
-        self.folder, self.beside = folder, beside
-        self.variables = _ShellVariables({"#": "0", **values}, folder)
+    def __init__(self, file: str, beside: Beside, values: Mapping[str, str]) -> None:
+        self.file, self.folder, self.beside = file, posixpath.dirname(file), beside
+        self.variables = _ShellVariables({"#": "0", **values}, self.folder)
+        self.elsewhere: PresetError | None = None
         self.frames: list[_Frame] = []
         self.launches: list[tuple[Launch, list[_Frame]]] = []
         self.exported: set[str] = set()
@@ -212,8 +223,11 @@ class _Script:
             inner = " ".join(found[1:])
             self.run(inner[inner.find("docker run") :] if "docker run" in inner else "")
         elif program in _ENGINES:
-            if "run" in found[1:3]:
-                self.add(Launch("", line, ("docker", "run", *found[found.index("run") + 1 :]), missing=missing))
+            verb = found[2:] if found[1:2] == ["container"] else found[1:]
+            if verb[:1] in (["run"], ["create"]):
+                self.add(Launch("", line, ("docker", "run", *verb[1:]), missing=missing))
+            elif verb[:1] == ["compose"]:
+                self.elsewhere = self.elsewhere or starts_another("shell script", found, self.file, line)
         elif (at := next((at for at in range(min(len(found), 4)) if server_of(tuple(found[at:]))), None)) is not None:
             env = {name: self.variables.values[name] for name in sorted(self.exported) if name in self.variables.values}
             self.add(replace(bare_server(tuple(found[at:]), env), line=line, missing=missing))

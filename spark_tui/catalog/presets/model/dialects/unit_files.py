@@ -18,10 +18,9 @@ from spark_tui.base.engine.runtimes import server_of
 from spark_tui.base.errors import PresetError
 from spark_tui.base.secret import is_secret_name
 from spark_tui.base.shell import SHELLS, is_shell
-from spark_tui.base.text import clean_line
 from spark_tui.base.variables import read_env
 from spark_tui.catalog.presets.model.dialects.docker_run import HOME
-from spark_tui.catalog.presets.model.dialects.launchers import Beside, Launch, bare_server, joined
+from spark_tui.catalog.presets.model.dialects.launchers import Beside, Launch, bare_server, joined, starts_another
 from spark_tui.catalog.presets.model.dialects.scripts import script_launches
 
 _SECTION = re.compile(r"\[([A-Za-z-]+)\]")
@@ -132,15 +131,14 @@ def unit_launches(text: str, file: str, beside: Beside, values: Mapping[str, str
         elif script is not None:
             given = {str(at): word for at, word in enumerate(words) if at}
             launches += script_launches(script, joined(unit.folder, words[0]), beside, {**env, **given})
-        elif program in ("docker", "podman") and "run" in words[1:3]:
-            command = ("docker", "run", *words[words.index("run") + 1 :])
+        elif program in ("docker", "podman") and words[1:2] != ["compose"] and {"run", "create"} & {*words[1:3]}:
+            command = ("docker", "run", *words[3 if words[1] == "container" else 2 :])
             launches.append(Launch("", each.line, command, missing=unit.missing))
         elif server_of(tuple(words)) is not None:
             bare = bare_server(tuple(words), {name: text for name, text in env.items() if name not in unit.values})
             launches.append(replace(bare, line=each.line, missing=unit.missing))
         elif program.endswith((".sh", "compose")) or words[1:2] == ["compose"]:
-            summary = f"This systemd unit starts another file: {clean_line(' '.join(words))}."
-            raise PresetError(summary, "Import that file: the Compose file, or the script.", file=file, line=each.line)
+            raise starts_another("systemd unit", words, file, each.line)
     return tuple(launches)
 
 
