@@ -208,7 +208,8 @@ def trimmed(value: str, operator: str, word: str) -> str:
 
 
 def read_env(text: str, variables: Variables | None = None) -> dict[str, str]:
-    """The variables of an `.env` file, by Compose's rules: later lines may name earlier ones, a comment ends a line.
+    """The variables of an `.env` file, by Compose's rules: a line may name those above it and known ones, which count
+    more; a comment ends a line.
     Without `variables` by systemd's, where a dollar, and a # behind a value, are part of it."""
     found: dict[str, str] = {}
     known = Variables({}) if variables is None else variables
@@ -223,7 +224,8 @@ def read_env(text: str, variables: Variables | None = None) -> dict[str, str]:
             value = _ESCAPED.sub(lambda escaped: _ESCAPES.get(escaped[1], escaped[1]), value)
         if variables is not None and quote != "'":
             value = inner.compose(value)
-        found[line["name"]] = inner.values[line["name"]] = value
+        found[line["name"]] = value
+        inner.values.setdefault(line["name"], value)
     return found
 
 

@@ -27,6 +27,7 @@ PORTS_PER_WORKER = 1_000
 
 
 ALONE = (
+    "test_compose_as_docker_reads_it",
     "test_connect",
     "test_hub_download",
     "test_hub_download_keys",

@@ -7,6 +7,8 @@ Mirror, suite, keys and proxy are the machine's own, because its own apt does th
 from __future__ import annotations
 
 import os
+import platform
+import re
 import shutil
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,6 +17,7 @@ from pathlib import Path
 
 from tests.real.lab.support import LabFailed, LabUnavailable, Say, fresh_folder, run
 
+APT = Path("/etc/apt")
 SYSTEM_PATH = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
 
 PROGRAMS = {
@@ -89,6 +92,35 @@ def download(packages: Sequence[str], into: Path, say: Say, *, installed: Path |
         except LabFailed as error:
             raise LabUnavailable(f"apt-get cannot fetch {' '.join(packages)}: {error}") from error
     return sorted(into.glob("*.deb"))
+
+
+def download_of(suite: str, package: str, folder: Path) -> Path:
+    """One package of another suite of Debian, without what it needs: from the machine's own mirrors, with its keys and
+    proxy, by lists that are kept in `folder`. `LabUnavailable` where they do not have it."""
+    own = platform.freedesktop_os_release().get("VERSION_CODENAME", "no codename")
+    for name in ("sources", "lists/partial", "archives/partial"):
+        fresh_folder(folder / name)
+    for at, source in enumerate([APT / "sources.list", *sorted((APT / "sources.list.d").iterdir())]):
+        text = source.read_text("utf-8") if source.suffix in (".list", ".sources") and source.is_file() else ""
+        if own in text:
+            (folder / "sources" / f"{at}{source.suffix}").write_text(re.sub(rf"\b{own}\b", suite, text), "utf-8")
+    (folder / "status").touch()
+    options = {
+        "Dir::Etc::sourcelist": "/dev/null",
+        "Dir::Etc::sourceparts": folder / "sources",
+        "Dir::State::lists": folder / "lists",
+        "Dir::State::status": folder / "status",
+        "Dir::Cache": folder,
+        "APT::Sandbox::User": "root",
+        "Debug::NoLocking": "1",
+    }
+    flags = [word for key, value in options.items() for word in ("-o", f"{key}={value}")]
+    try:
+        run(["apt-get", *flags, "-q", "update"], env=apt_environ())
+        run(["apt-get", *flags, "-q", "download", package], env=apt_environ(), cwd=folder / "archives")
+    except LabFailed as error:
+        raise LabUnavailable(f"apt-get cannot fetch {package} of {suite}: {error}") from error
+    return next((folder / "archives").glob("*.deb"))
 
 
 def apt_environ() -> dict[str, str]:

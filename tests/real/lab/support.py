@@ -51,6 +51,7 @@ def run(
     *,
     env: Mapping[str, str] | None = None,
     stdin: bytes | None = None,
+    cwd: Path | None = None,
     timeout: float = 900,
 ) -> str:
     """Runs a program to its end and returns its stdout. `LabFailed` carries the end of its stderr."""
@@ -60,6 +61,7 @@ def run(
             words,
             env=None if env is None else dict(env),
             input=b"" if stdin is None else stdin,
+            cwd=cwd,
             capture_output=True,
             timeout=timeout,
             check=False,

@@ -75,6 +75,7 @@ def compose_launches(
     """The launch of each service with an engine. `values` count more than those of `.env`; a launch with a problem is
     one that Docker could not start either. Raises PresetError for a file that cannot be read."""
     project = _Project(file, beside, values)
+    project.name = text_of(table_in({"": plain(document)}, "").get("name")) or project.name
     project.load(document, file, posixpath.dirname(file), project.environment({}, posixpath.dirname(file)))
     launches = {key: project.launch(key, service) for key, service in project.services.items()}
     engines = [each for each in launches.values() if isinstance(each, Launch)]
@@ -89,6 +90,7 @@ class _Project:
 
     def __init__(self, file: str, beside: Beside, values: Mapping[str, str]) -> None:
         self.file, self.beside, self.given = file, beside, values
+        self.name = re.sub(r"[^a-z0-9_-]", "", posixpath.basename(posixpath.dirname(file)).lower()).lstrip("_-")
         self.services: dict[str, _Service] = {}
         self.read = 0
 
@@ -98,7 +100,7 @@ class _Project:
         for path in files or (joined(folder, ".env"),):
             known = Variables({**found, **above, **self.given})
             found |= read_env(self.beside.text(path) or "", known)
-        return Variables({"PWD": folder, **found, **above, **self.given})
+        return Variables({"PWD": folder, "COMPOSE_PROJECT_NAME": self.name, **found, **above, **self.given})
 
     def document(self, path: str, what: str) -> MappingValue:
         self.read += 1
@@ -205,7 +207,8 @@ class _Project:
             if text is None and asked.get("required") is not False:
                 summary = f"env_file names {clean_line(path)}, which is not there, or outside its folder."
                 raise self.error(summary, "Put it there, or add to its entry: required: false")
-            found |= read_env(text or "", variables if asked.get("format") != "raw" else None)
+            known = Variables({**variables.values, **found})
+            found |= read_env(text or "", known if asked.get("format") != "raw" else None)
         for name, value in (table if isinstance(table, dict) else {}).items():
             text = f"${name}" if value is None else text_of(value)
             passed = _PASSED.fullmatch(text)
@@ -213,7 +216,7 @@ class _Project:
             if source and source not in variables.values and not is_secret_name(source):
                 changes.append(f"{name} is left out: its value comes from a shell.")
             else:
-                found[name] = variables.compose(text)
+                found[variables.compose(name)] = variables.compose(text)
         return [word for name, value in found.items() for word in ("-e", f"{name}={value}")]
 
 
@@ -237,7 +240,7 @@ def _merged(base: _Table, own: _Table) -> _Table:
         if isinstance(earlier, dict) and isinstance(value, dict):
             found[key] = _merged(earlier, value)
         elif isinstance(earlier, list) and isinstance(value, list) and key not in ("command", "entrypoint"):
-            found[key] = [*earlier, *value]
+            found[key] = [*earlier, *(each for each in value if each not in earlier)]
         else:
             found[key] = value
     return found
