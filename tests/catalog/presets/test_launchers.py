@@ -115,6 +115,15 @@ def test_services_that_are_no_engines_are_named(tmp_path: Path) -> None:
     assert any("ui (ghcr.io/open-webui/open-webui:main)" in change for change in found.recipe.changes)
 
 
+def test_services_with_one_name_are_each_a_preset(tmp_path: Path) -> None:
+    more = f"    container_name: llm\n  two: {{image: '{VLLM}', container_name: llm, command: --model org/n}}\n"
+    found = imported(tmp_path, {"c.yaml": compose(SERVICE, more)})
+    assert [(each.recipe.name, each.recipe.preset and each.recipe.preset.model) for each in found] == [
+        ("chat", "org/m"),
+        ("two", "org/n"),
+    ]
+
+
 def test_values_are_for_variables_alone(tmp_path: Path) -> None:
     recipe = "model: org/m\ncontainer: vllm/vllm-openai:nightly\ncommand: vllm serve {model}\n"
     with pytest.raises(UsageError, match="--set is for variables"):

@@ -77,6 +77,8 @@ def compose_launches(
     project = _Project(file, beside, values)
     project.name = text_of(table_in({"": plain(document)}, "").get("name")) or project.name
     project.load(document, file, posixpath.dirname(file), project.environment({}, posixpath.dirname(file)))
+    tables = [(key, each.table, each.variables) for key, each in project.services.items()]
+    project.names = [known.compose(text_of(table.get("container_name"))) or key for key, table, known in tables]
     launches = {key: project.launch(key, service) for key, service in project.services.items()}
     engines = [each for each in launches.values() if isinstance(each, Launch)]
     engines = [each for each in engines if each.words or each.problem] or engines
@@ -92,6 +94,7 @@ class _Project:
         self.file, self.beside, self.given = file, beside, values
         self.name = re.sub(r"[^a-z0-9_-]", "", posixpath.basename(posixpath.dirname(file)).lower()).lstrip("_-")
         self.services: dict[str, _Service] = {}
+        self.names: list[str] = []
         self.read = 0
 
     def environment(self, above: Mapping[str, str], folder: str, *files: str) -> Variables:
@@ -160,6 +163,7 @@ class _Project:
         image, build = text_of(found.get("image")), table.get("build")
         entrypoint, command = _words(found.get("entrypoint")), _words(found.get("command"))
         name = text_of(found.get("container_name")) or key
+        name = key if self.names.count(name) > 1 else name
         if not recognised(image, (*entrypoint, *command)):
             if image or build or not variables.missing:
                 return image or ("built here" if build else "no image")

@@ -490,7 +490,7 @@ class _Import:
         spec = self.spec
         self.runtime, words = _server(spec)
         self.template, self.defaults, self.keys = "", dict[str, Scalar](), tuple[str, ...]()
-        self.opened, self.revision = False, ""
+        self.opened, self.revision, self.called = False, "", ""
         if words:
             argv, self.keys = _without_keys(words)
             self.model = spec.label(LABEL_MODEL) or _model(argv, self.runtime, self.env)
@@ -589,7 +589,8 @@ class _Import:
             "command": self.template,
         }
         kept = {key: value for key, value in made.items() if value not in ("", {})}
-        name = spec.name or posixpath.basename(self.model.rstrip("/")).lower().removesuffix(".gguf")
+        named = self.called or posixpath.basename(self.model.rstrip("/"))
+        name = spec.name or named.lower().removesuffix(".gguf")
         return ConvertedRecipe(table_of(kept), tuple(dict.fromkeys(self.changes)), name)
 
     def _environment(self) -> dict[str, Value]:
@@ -702,6 +703,8 @@ class _Import:
                 )
             elif mount.source.startswith(VOLUMES) or mount.source in _HARMLESS:
                 self.tell(f"-v {self._written(mount)} is left out: a preset mounts folders of yours alone.")
+            elif self._is_of_system(mount) and not any(target in text for text in self.spec.command):
+                self.tell(f"-v {self._written(mount)} is left out: no launch mounts folders of the system.")
             else:
                 volumes.append(self._volume(mount, target, store))
         held = (STORE_TARGET, *(each.split(":")[1] for each in volumes))
@@ -727,6 +730,9 @@ class _Import:
     def _on_host(self, source: str) -> str:
         home = (self.paths.home if self.paths else "") or "~"
         return posixpath.normpath(home + source[len(HOME) :] if _lies_in(source, HOME) else source)
+
+    def _is_of_system(self, mount: Mount) -> bool:
+        return self.paths is not None and is_system_folder(self._on_host(mount.source))
 
     def _is_named(self, mount: Mount, target: str, store: str, written: str) -> bool:
         """Whether the command names its model, or another file, by a path in this place of models: then it stays. The
@@ -763,14 +769,15 @@ class _Import:
         """A folder as a volume: of the store, where a model in it is named by its place there, or another one."""
         inside = self._on_host(mount.source)
         if self.paths and not _lies_in(inside, store):
-            if is_system_folder(inside):
+            if self._is_of_system(mount):
                 raise UsageError(
                     f"-v {self._written(mount)} lies outside the model store ({store}).",
-                    "Put those files into the store and mount them from there, or leave the mount out.",
+                    "Mount the one folder that the command needs: a launch mounts no system folder, and no whole home.",
                 )
             self.tell(f"-v {self._written(mount)} is kept: allow it before the first launch.")
             if _lies_in(self.model, target):
-                root = posixpath.normpath(posixpath.join(inside, posixpath.relpath(self.model, target), ".."))
+                place = posixpath.normpath(posixpath.join(inside, posixpath.relpath(self.model, target)))
+                root, self.called = posixpath.split(place)
                 self.tell(f"The model is read there. Add {root} to the setting model_roots to have its fit worked out.")
         elif self.paths:
             inside = inside[len(store) :].strip("/") or "."

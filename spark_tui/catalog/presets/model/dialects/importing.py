@@ -253,7 +253,8 @@ def examine(
             converted = _converted(found, document, dialect, gathered, place)
         else:
             converted = from_docker_run(found.command, paths)
-        converted = replace(converted, changes=(*found.changes, *converted.changes))
+        changes = tuple(each.replace(f"{HOME}/", "~/") for each in found.changes)
+        converted = replace(converted, changes=(*changes, *converted.changes))
         name = name or plain_name(converted.name)
         preset = preset_from(converted.document, name=name, origin=Origin.USER, file=place)
     except (UsageError, PresetError) as error:

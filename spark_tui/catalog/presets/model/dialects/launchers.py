@@ -151,8 +151,9 @@ def open_values(launch: Launch, what: str, file: str, *, env: bool) -> PresetErr
     names: Iterable[str] = [name for name in launch.missing if re.fullmatch(r"\w+", name)]
     ways = "Write them into a .env beside the file" if env else "Write them into the file"
     if launch.choices:
+        sets = [name for name in names if name not in launch.choices]
         branches = "; ".join(f"${name}: {', '.join(each)}" for name, each in launch.choices.items())
-        said = f"{what} chooses by a case of {branches}." + (f" It sets {', '.join(names)}." if names else "")
+        said = f"{what} chooses by a case of {branches}." + (f" It sets {', '.join(sets)}." if sets else "")
         names = launch.choices
         ways = "Name one of them"
     typed = " ".join(f"--set {name}={_example(launch, name)}" for name in names)

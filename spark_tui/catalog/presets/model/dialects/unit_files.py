@@ -146,9 +146,9 @@ def quadlet_launches(text: str, file: str, beside: Beside, values: Mapping[str, 
     """The launch of a Quadlet's container. Raises PresetError for one that names another unit's image."""
     unit = _Unit(text, file, beside, values)
     words, changes, command = ["docker", "run", "-d"], [], list[str]()
-    image, user = "", list[str]()
+    image, user, known = "", list[str](), unit.environment("Service")
     for each in (each for each in unit.settings if each.section == "Container" and each.key != "Environment"):
-        found = unit.words(each.value, {})
+        found = unit.words(each.value, known)
         value = " ".join(found)
         if each.key == "Image":
             image = re.sub(r"^docker\.io/(?:library/)?", "", value)
