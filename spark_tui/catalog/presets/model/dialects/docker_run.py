@@ -735,14 +735,13 @@ class _Import:
         return self.paths is not None and is_system_folder(self._on_host(mount.source))
 
     def _is_named(self, mount: Mount, target: str, store: str, written: str) -> bool:
-        """Whether the command names its model, or another file, by a path in this place of models: then it stays. The
-        store's own place stands for the store, so that files there count less than the model."""
-        if target == STORE_TARGET:
-            elsewhere = self.paths is not None and not mount.source.startswith(VOLUMES)
-            return elsewhere and self._on_host(mount.source) != store and _lies_in(self.model, target)
+        """Whether the command names its model, or another file, by a path in this place of models: then it stays."""
+        unknown = self.paths is None or mount.source.startswith(VOLUMES)
+        if target == STORE_TARGET and (unknown or self._on_host(mount.source) == store):
+            return False
         others = (text for name, text in self.env.items() if name not in CACHE_VARIABLES)
         named = (text.replace(written, "") if self.revision else text for text in (*self.spec.command, *others))
-        return any(f"{target}/" in text for text in named)
+        return _lies_in(self.model, target) or any(f"{target}/" in text for text in named)
 
     def _replace_by_store(self, mount: Mount, target: str, store: str) -> None:
         """A place of models: spark-tui's takes it."""

@@ -143,7 +143,7 @@ def launcher_of(text: str) -> Dialect | None:
     sections = set(_UNIT_SECTION.findall(text)) if begins.startswith("[") else set[str]()
     if sections:
         return Dialect.QUADLET if "Container" in sections else Dialect.UNIT
-    if _ENV_FILE.fullmatch(text) and "=" in text:
+    if _ENV_FILE.fullmatch(text) and "=" in text and not _SHEBANG.match(text):
         return Dialect.ENV_FILE
     if _SHEBANG.match(text) or (_ASSIGNED.match(text) and find_commands(text)):
         return Dialect.SCRIPT
