@@ -108,7 +108,9 @@ class _Documents:
         """The node; scalars by the safe loader's rules: `yes` is true, `1_000` a number, the rest text."""
         line = _line(found)
         if isinstance(found, self._scalar):
-            return ScalarValue(self._value(found), line)
+            value = self._value(found)
+            word = found.value if isinstance(value, bool) and found.value.lower() not in ("true", "false") else ""
+            return ScalarValue(value, line, word)
         mapping = isinstance(found, self._mapping)
         if found.tag != _TAGS + ("map" if mapping else "seq"):
             raise self._bad_tag(found)

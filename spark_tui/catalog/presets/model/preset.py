@@ -26,10 +26,12 @@ T = TypeVar("T")
 
 
 class ScalarValue(Struct, frozen=True):
-    """A scalar. `line` is 1-based, as everywhere here."""
+    """A scalar. `line` is 1-based, as everywhere here. `word` is what is written where YAML 1.1 alone reads a word as
+    true or false: `yes`, `off`."""
 
     value: Scalar
     line: int
+    word: str = ""
 
 
 class ListValue(Struct, frozen=True):
@@ -62,13 +64,13 @@ class MappingValue(Struct, frozen=True):
 Node: TypeAlias = ScalarValue | ListValue | MappingValue
 
 
-def plain(node: Node) -> object:
-    """The node as dicts, lists and scalars."""
+def plain(node: Node, *, words: bool = False) -> object:
+    """The node as dicts, lists and scalars; `words`: as YAML 1.2 reads it, where `yes` and `off` are texts."""
     if isinstance(node, ScalarValue):
-        return node.value
+        return node.word if words and node.word else node.value
     if isinstance(node, ListValue):
-        return [plain(item) for item in node.items]
-    return {entry.key: plain(entry.node) for entry in node.entries}
+        return [plain(item, words=words) for item in node.items]
+    return {entry.key: plain(entry.node, words=words) for entry in node.entries}
 
 
 def compact(node: Node) -> str:

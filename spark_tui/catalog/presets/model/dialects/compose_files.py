@@ -12,6 +12,7 @@ from typing import Any, Final, TypeAlias
 from msgspec import Struct
 
 from spark_tui.base.engine.container import LABEL_PREFIX, LABEL_PRESET
+from spark_tui.base.engine.invocation import TRUE
 from spark_tui.base.engine.runtimes import recognised
 from spark_tui.base.errors import PresetError
 from spark_tui.base.secret import is_secret_name
@@ -75,7 +76,7 @@ def compose_launches(
     """The launch of each service with an engine. `values` count more than those of `.env`; a launch with a problem is
     one that Docker could not start either. Raises PresetError for a file that cannot be read."""
     project = _Project(file, beside, values)
-    project.name = text_of(table_in({"": plain(document)}, "").get("name")) or project.name
+    project.name = text_of(table_in({"": plain(document, words=True)}, "").get("name")) or project.name
     project.load(document, file, posixpath.dirname(file), project.environment({}, posixpath.dirname(file)))
     tables = [(key, each.table, each.variables) for key, each in project.services.items()]
     project.names = [known.compose(text_of(table.get("container_name"))) or key for key, table, known in tables]
@@ -117,7 +118,7 @@ class _Project:
 
     def load(self, document: MappingValue, file: str, folder: str, variables: Variables) -> None:
         """Adds the services of a file, after those of the files that it includes. `folder` is the project's."""
-        table: Any = plain(document)
+        table: Any = plain(document, words=True)
         for item in listed(table.get("include")):
             asked: _Table = item if isinstance(item, dict) else {"path": item}
             paths = [joined(folder, variables.compose(text_of(each))) for each in listed(asked.get("path"))]
@@ -146,7 +147,8 @@ class _Project:
         self.read += 1
         if file:
             path = joined(folder, file)
-            services, folder = table_in(plain(self.document(path, "extends")), "services"), posixpath.dirname(path)
+            document = self.document(path, "extends")
+            services, folder = table_in(plain(document, words=True), "services"), posixpath.dirname(path)
         base = services.get(name)
         if not isinstance(base, dict) or base is own or self.read > _MOST_FILES:
             raise self.error(f"extends names the service {clean_line(name)}, which cannot be extended.")
@@ -196,7 +198,7 @@ class _Project:
         for limit, value in table_in(found, "ulimits").items():
             bounds = (value.get("soft"), value.get("hard")) if isinstance(value, dict) else (value,)
             words += ["--ulimit", f"{limit}={':'.join(map(text_of, bounds))}"]
-        words += [f"--{each}" for each in _SWITCHES if found.get(each) is True]
+        words += [f"--{each}" for each in _SWITCHES if text_of(found.get(each)).lower() in TRUE]
         words += [image, *entrypoint[1:], *command]
         return Launch(name, service.line, tuple(words), tuple(changes), variables.take_missing())
 
@@ -267,7 +269,7 @@ def _volumes(items: Any, named: _Table, changes: list[str]) -> Iterator[str]:
         short = None if isinstance(item, dict) else _VOLUME.fullmatch(text_of(item))
         long = item if isinstance(item, dict) else {}
         kind, source, target = (text_of(long.get(key)) for key in ("type", "source", "target"))
-        read_only = long.get("read_only") is True
+        read_only = text_of(long.get("read_only")).lower() in TRUE
         if short is not None:
             source, target = short["source"] or "", short["target"]
             read_only = "ro" in (short["mode"] or "").split(",")
