@@ -92,7 +92,8 @@ class StoreCheckpoints:
             root = self._store.resolve()
             inside = model.removeprefix(_STORE_TARGET + "/")
             folder = (Path(model).expanduser() if inside == model else root / inside.lstrip("/")).resolve()
-            if not any(folder.is_relative_to(Path(each).resolve()) for each in (root, *self._hubs, *self._tools)):
+            places = (root, *self._hubs, *map(Path, self._tools))
+            if not any(folder.is_relative_to(each.resolve()) for each in places):
                 return Missing("outside of the model store")
             return [folder] if folder.is_dir() else Missing("not in the model store")
         if _REPO.fullmatch(model) is None or ".." in model:
