@@ -35,7 +35,7 @@ def copied(*texts: str) -> Condition:
 
 def starts_at_boot(app: PtyApp) -> bool:
     """The badge of the running engine in the list."""
-    return any("qwen3.6-35b ready" in line and "boot" in line.partition("││")[0] for line in app.text().splitlines())
+    return any("LOCAL  boot" in line.partition("││")[0] for line in app.text().splitlines())
 
 
 def starts_by_hand(app: PtyApp) -> bool:

@@ -471,7 +471,7 @@ class _Import:
     """One command on its way to a recipe. `template` is empty where the image's own start script decides."""
 
     def __init__(self, spec: ContainerSpec, paths: HostPaths | None, left_out: tuple[str, ...]) -> None:
-        self.paths = paths
+        self.spec, self.paths = spec, paths
         self.env = {variable.name: variable.value for variable in spec.env}
         self.changes: list[str] = []
         for why in left_out:
