@@ -20,6 +20,7 @@ from spark_tui.base.shell import join_lines
 from spark_tui.base.text import clean_line
 from spark_tui.base.variables import Variables, read_env
 from spark_tui.catalog.presets.model.dialects.launchers import Beside, Launch, joined
+from spark_tui.catalog.presets.model.dialects.recipe_files import scalar
 from spark_tui.catalog.presets.model.preset import ListValue, MappingValue, plain
 
 _Table: TypeAlias = dict[str, Any]
@@ -76,7 +77,7 @@ def compose_launches(
     """The launch of each service with an engine. `values` count more than those of `.env`; a launch with a problem is
     one that Docker could not start either. Raises PresetError for a file that cannot be read."""
     project = _Project(file, beside, values)
-    project.name = text_of(table_in({"": plain(document, words=True)}, "").get("name")) or project.name
+    project.name = text_of(scalar(document, "name")) or project.name
     project.load(document, file, posixpath.dirname(file), project.environment({}, posixpath.dirname(file)))
     tables = [(key, each.table, each.variables) for key, each in project.services.items()]
     project.names = [known.compose(text_of(table.get("container_name"))) or key for key, table, known in tables]
