@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
@@ -26,11 +26,13 @@ from spark_tui.base.host.vitals import HostPaths
 from spark_tui.base.ports import ContainerEngine, HostProbe, SecretStore
 from spark_tui.base.quantities import MIB, human_bytes
 from spark_tui.base.secret import Secret, secret_variables
-from spark_tui.catalog.models.use.ports import ModelStore
 from spark_tui.catalog.presets.model.overrides import Overrides
 from spark_tui.catalog.presets.model.plan import TOOL_TARGET, LaunchPlan, key_wanted, on_host, plan
 from spark_tui.catalog.presets.model.preset import Preset, RequiredFile, fetch_command
 from spark_tui.catalog.presets.model.rules.context import LaunchContext
+
+if TYPE_CHECKING:
+    from spark_tui.catalog.models.use.ports import ModelStore
 
 LEAST_DISK: Final = 64 * MIB
 _ABSENT: Final = 'for each; do test -e "$each" || printf "%s\\n" "$each"; done'
