@@ -232,6 +232,8 @@ class World:
     settings: Settings = field(default_factory=Settings)
     folders: Folders | None = None
     opened: list[Options] = field(default_factory=list)
+    err: Stream = field(default_factory=Stream)
+    """What the command that runs now, or ran last, has written for a person."""
     _helpers: list[asyncio.Task[None]] = field(default_factory=list)
 
     def context(self, options: Options, environment: Mapping[str, str]) -> Context:
@@ -275,9 +277,9 @@ class World:
     ) -> Result:
         """One command. Without `stdin` a person sits at the keyboard and types `keyboard`."""
         source = Stream(stdin or keyboard, tty=stdin is None)
-        out, err = Stream(tty=tty), Stream(tty=tty)
-        code = run(arguments, Streams(source, out, err, environment or {}), self.context)
-        return Result(code, out.getvalue(), err.getvalue())
+        out, self.err = Stream(tty=tty), Stream(tty=tty)
+        code = run(arguments, Streams(source, out, self.err, environment or {}), self.context)
+        return Result(code, out.getvalue(), self.err.getvalue())
 
     def engine(
         self,

@@ -318,7 +318,7 @@ def test_a_failure_as_data_ends_with_the_failed_step_and_an_error_on_stderr() ->
 def test_ctrl_c_while_it_boots_says_that_it_goes_on_and_how_to_follow_or_stop_it() -> None:
     world = ready_world()
     world.docker.on_start = None  # never ready
-    world.interrupt_when(lambda: "logs" in [name for name, _ in world.docker.calls])
+    world.interrupt_when(lambda: "Boot " in world.err.getvalue())
     result = world.run(*UP, "--name", "mine")
     assert result.code == 130
     assert "Boot              stopped" in result.err
