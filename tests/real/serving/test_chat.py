@@ -43,6 +43,11 @@ def gauge(server: Served, name: str) -> float:
     return sum(float(v) for v in re.findall(rf"^vllm:{name}{{[^}}]*}} (\S+)$", page, re.MULTILINE))
 
 
+def figures_of(shown: str) -> str:
+    """The line below an answer that is over: no two have the same times."""
+    return next((line for line in shown.split("\n") if "ttft" in line), "")
+
+
 def running(server: Served) -> float:
     return gauge(server, "num_requests_running")
 
@@ -75,8 +80,9 @@ def test_reasoning_has_its_block_and_again_replaces_the_answer(talk: Talk) -> No
     for _ in range(12):  # of two answers one ends with its reasoning: so the model was made
         if "The answer is empty." not in shown:
             break
+        before = figures_of(shown)
         talk.app.send("ctrl+g")
-        talk.app.wait_gone("ttft", timeout=ANSWER_SECONDS)
+        talk.app.wait_until(lambda app, before=before: figures_of(app.text()) != before, timeout=ANSWER_SECONDS)
         shown = talk.answered("reasoned")
         assert shown.count(FRANCE) == 1, "it was asked once"
     [headline] = [line for line in shown.split("\n") if "reasoned" in line]
