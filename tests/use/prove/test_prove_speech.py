@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import io
-import json
 import wave
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from email.message import Message
 from email.parser import BytesParser
 
@@ -16,45 +12,26 @@ import pytest
 from spark_tui.base.checkpoint import CheckpointFacts, ModelKind
 from spark_tui.observe.results.model.proof import Proof, Verdict
 from spark_tui.use.prove.model.cases import CLIP_WORDS, MOST_MISSED, speech_cases
+from tests.use.prove.one_answer import OneAnswerServer
 from tests.use.prove.test_prove_use import Lab
 
 WHISPER = CheckpointFacts(kind=ModelKind.SPEECH, kind_sign="architecture WhisperForConditionalGeneration")
 RIGHT = {"text": " Yellow boats passed the old lighthouse on Tuesday morning."}
 
 
-class SpeechServer:
+class SpeechServer(OneAnswerServer):
     """A server of transcriptions, which answers `reply` to a form with a WAV file; `forms` keeps what it was sent."""
 
     def __init__(self, reply: object, path: str = "/v1/audio/transcriptions") -> None:
-        self.reply, self.path, self.port = reply, path, 0
+        self.reply, self.path = reply, path
         self.forms: list[dict[str, bytes]] = []
 
-    @asynccontextmanager
-    async def running(self) -> AsyncIterator[SpeechServer]:
-        server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
-        self.port = server.sockets[0].getsockname()[1]
-        try:
-            yield self
-        finally:
-            server.close()
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        head = await reader.readuntil(b"\r\n\r\n")
-        line, _, headers = head.partition(b"\r\n")
-        length = int(BytesParser().parsebytes(headers)["content-length"])
-        sent = BytesParser().parsebytes(headers + await reader.readexactly(length))
-        status, answer = "404 Not Found", {"detail": "Not Found"}
-        if line.split()[1].decode() == self.path and sent.is_multipart():
-            self.forms.append({name_of(part): content_of(part) for part in sent.get_payload()})  # type: ignore[arg-type]
-            status, answer = "200 OK", self.reply  # type: ignore[assignment]
-        body = json.dumps(answer).encode()
-        writer.write(
-            f"HTTP/1.1 {status}\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n"
-            "Connection: close\r\n\r\n".encode()
-            + body
-        )
-        await writer.drain()
-        writer.close()
+    def answer(self, path: str, head: bytes, body: bytes) -> tuple[str, object]:
+        sent = BytesParser().parsebytes(head + body)
+        if path != self.path or not sent.is_multipart():
+            return "404 Not Found", {"detail": "Not Found"}
+        self.forms.append({name_of(part): content_of(part) for part in sent.get_payload()})  # type: ignore[arg-type]
+        return "200 OK", self.reply
 
 
 def name_of(part: Message) -> str:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -13,6 +10,7 @@ import pytest
 from spark_tui.base.engine.runtimes import is_pooling
 from spark_tui.observe.results.model.proof import Proof, Verdict
 from tests.cases import all_cases
+from tests.use.prove.one_answer import OneAnswerServer
 from tests.use.prove.test_prove_use import Lab
 
 WORDS = ("bread", "bake", "dough", "france", "paris", "capital", "ship", "float", "hull")
@@ -46,36 +44,16 @@ def scores(body: dict[str, Any], fault: str) -> dict[str, Any]:
     return {"results": [{"index": at, "relevance_score": each} for at, each in enumerate(found)][::-1]}
 
 
-class PoolingServer:
+class PoolingServer(OneAnswerServer):
     """An engine of vectors, of scores or of both; `fault` names what is wrong with it."""
 
     def __init__(self, *paths: str, fault: str = "") -> None:
-        self.paths, self.fault, self.port = paths, fault, 0
+        self.paths, self.fault = paths, fault
 
-    @asynccontextmanager
-    async def running(self) -> AsyncIterator[PoolingServer]:
-        server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
-        self.port = server.sockets[0].getsockname()[1]
-        try:
-            yield self
-        finally:
-            server.close()
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
-        length = next(int(line[15:]) for line in head.lower().split("\r\n") if line.startswith("content-length:"))
-        asked, path = json.loads(await reader.readexactly(length)), head.split()[1]
-        status, answer = "400 Bad Request", {"error": {"message": "The model does not support this API"}}
-        if path in self.paths:
-            status, answer = "200 OK", (vectors if path.endswith("embeddings") else scores)(asked, self.fault)
-        body = json.dumps(answer).encode()
-        writer.write(
-            f"HTTP/1.1 {status}\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n"
-            "Connection: close\r\n\r\n".encode()
-            + body
-        )
-        await writer.drain()
-        writer.close()
+    def answer(self, path: str, head: bytes, body: bytes) -> tuple[str, object]:
+        if path not in self.paths:
+            return "400 Bad Request", {"error": {"message": "The model does not support this API"}}
+        return "200 OK", (vectors if path.endswith("embeddings") else scores)(json.loads(body), self.fault)
 
 
 async def prove(*paths: str, fault: str = "") -> Proof:
